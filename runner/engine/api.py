@@ -155,7 +155,10 @@ class Engine(Protocol):
         ...
 
     def containers(self, labels: Mapping[str, str]) -> tuple[ContainerSummary, ...]:
-        """All containers, running or not, that carry every given label."""
+        """All containers, running or not, that carry every given label.
+
+        An empty value asks for the label's presence only.
+        """
         ...
 
     def close(self) -> None: ...
