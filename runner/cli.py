@@ -1,0 +1,183 @@
+"""The command line: arguments, exit codes and the one place that catches errors.
+
+What a command does lives in ``runner/commands/``, imported only when that command runs: `--help`,
+`check` and `plan` must answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from runner import __version__
+from runner.errors import EXIT_CANCELLED, SealbenchError, UsageError
+
+Add = Callable[..., argparse.ArgumentParser]
+EXIT_CODES = """exit codes:
+  0 done          3 manifest   5 protocol  7 engine  9 storage  11 bundle refused
+  2 command line  4 data       6 image     8 limit  10 key     70 a fault of our own
+  20 sealed, but an outcome was not the expected one    21 cancelled    22 doctor found a lack"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]  # argparse exits, we raise
+        raise UsageError("usage.arguments", message, fix=f"see `{self.prog} --help`")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the whole parser; each leaf sets ``handler`` to ``module:function``."""
+    parser = _Parser(
+        prog="sealbench",
+        description="Run benchmark methods in pinned containers and seal what happened.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"sealbench {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def leaf(group: object, name: str, handler: str, text: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = group.add_parser(  # type: ignore[attr-defined]  # private type
+            name, help=text, description=text, epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        made.add_argument("--json", action="store_true", help="print JSON for machines")
+        made.set_defaults(handler=handler)
+        return made
+
+    _add_run_commands(commands, leaf)
+    _add_benchmark_commands(commands, leaf)
+    _add_bundle_commands(commands, leaf)
+    _add_upkeep_commands(commands, leaf)
+    return parser
+
+
+def _add_run_commands(commands: object, leaf: Add) -> None:
+    for name, text in (
+        ("check", "lint a run manifest; needs no engine"),
+        ("plan", "show what a run manifest resolves to, with all ids; runs nothing"),
+    ):
+        command = leaf(commands, name, f"planning:{name}", text)
+        command.add_argument("manifest", type=Path)
+        command.add_argument("--repeats", type=int, help="override the manifest's repeats")
+        command.add_argument("--jobs", type=int, help="override the manifest's jobs")
+    run = leaf(commands, "run", "running:run", "run a manifest and seal the bundle")
+    run.add_argument("manifest", type=Path)
+    run.add_argument("--data-root", type=Path, help="folder that holds <dataset name>/ folders")
+    run.add_argument("--out", type=Path, help="result folder (default runs/<name>-<run id>)")
+    run.add_argument("--key", type=Path, help="private key file (default: your own)")
+    run.add_argument("--unsigned", action="store_true", help="seal without a signature")
+    run.add_argument("--repeats", type=int, help="override the manifest's repeats")
+    run.add_argument("--jobs", type=int, help="units to run side by side (timings then distort)")
+    run.add_argument("--retry-failed", action="store_true", help="on resume, rerun failures too")
+    run.add_argument("--fresh", action="store_true", help="do not resume an interrupted run")
+    run.add_argument("--progress", choices=("auto", "plain", "quiet"), default="auto")
+
+
+def _add_benchmark_commands(commands: object, leaf: Add) -> None:
+    freeze = leaf(commands, "freeze", "freezing:freeze", "freeze a benchmark into a protocol")
+    freeze.add_argument("manifest", type=Path)
+    freeze.add_argument("--data-root", type=Path, required=True)
+    freeze.add_argument("--out", type=Path, help="folder of the protocol (default: the manifest's)")
+    freeze.add_argument("--force", action="store_true", help="replace a different protocol")
+    images = _group(commands, "images", "build, lock and list method images")
+    build = leaf(images, "build", "imaging:build", "build images from pinned inputs and load them")
+    build.add_argument("names", nargs="*", help="default: all")
+    build.add_argument("--no-cache", action="store_true", help="assemble every layer anew")
+    lock = leaf(images, "lock", "imaging:lock", "record the built digests in images.lock.json")
+    lock.add_argument("names", nargs="*", help="default: all")
+    leaf(images, "list", "imaging:list_", "list images: locked, built, present")
+
+
+def _add_bundle_commands(commands: object, leaf: Add) -> None:
+    verify = leaf(commands, "verify", "verifying:verify", "verify a bundle; needs no engine")
+    verify.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    verify.add_argument("--protocol", required=True, help="expected protocol: its file or its id")
+    verify.add_argument("--trust", type=Path, help="trust file: whose signatures count")
+    verify.add_argument("--key", type=Path, help="public key (PEM) to trust instead of a file")
+    verify.add_argument("--data-root", type=Path, help="recompute every score with these labels")
+    verify.add_argument(
+        "--require", choices=("intact", "recomputed", "reproduced"), default="intact"
+    )
+    verify.add_argument("--allow-unsigned", action="store_true")
+    verify.add_argument("--reference", action="store_true", help="slow reference validator only")
+    bundle = _group(commands, "bundle", "pack and unpack bundles")
+    export = leaf(bundle, "export", "verifying:export", "write the canonical tar of a bundle")
+    export.add_argument("bundle", type=Path)
+    export.add_argument("tar", type=Path)
+    import_ = leaf(bundle, "import", "verifying:import_", "unpack a bundle's tar, safely")
+    import_.add_argument("tar", type=Path)
+    import_.add_argument("folder", type=Path)
+
+
+def _add_upkeep_commands(commands: object, leaf: Add) -> None:
+    keys = _group(commands, "keys", "make and list signing keys")
+    generate = leaf(keys, "generate", "keeping:keys_generate", "make an Ed25519 signing key")
+    generate.add_argument("--name", default="default")
+    generate.add_argument("--force", action="store_true", help="replace the key of that name")
+    generate.add_argument("--if-missing", action="store_true", help="keep the key that is there")
+    generate.add_argument(
+        "--passphrase-file", type=Path, help="encrypt with this file's first line"
+    )
+    leaf(keys, "list", "keeping:keys_list", "list keys: name, key id, public key")
+    trust = _group(commands, "trust", "keep the file that says whose signatures count")
+    add = leaf(trust, "add", "keeping:trust_add", "trust a public key")
+    add.add_argument("file", type=Path)
+    add.add_argument("--key", type=Path, required=True, help="public key (PEM)")
+    add.add_argument("--principal", required=True, help="who holds the key, for people")
+    add.add_argument(
+        "--role", action="append", choices=("runner", "reviewer", "leaderboard"), required=True
+    )
+    add.add_argument("--benchmark", action="append", help="only these benchmarks (default: all)")
+    add.add_argument("--not-before", help="RFC 3339 UTC")
+    add.add_argument("--not-after", help="RFC 3339 UTC")
+    listing = leaf(trust, "list", "keeping:trust_list", "show a trust file")
+    listing.add_argument("file", type=Path)
+    revoke = leaf(trust, "revoke", "keeping:trust_revoke", "stop trusting a key")
+    revoke.add_argument("file", type=Path)
+    revoke.add_argument("keyid")
+    revoke.add_argument("--compromised-at", help="RFC 3339 UTC: earlier signatures still count")
+    doctor = leaf(commands, "doctor", "keeping:doctor", "tell what is missing and how to mend it")
+    doctor.add_argument("--data-root", type=Path)
+    clean = leaf(commands, "clean", "keeping:clean", "remove our own leftovers, nobody else's")
+    clean.add_argument("--dry-run", action="store_true")
+
+
+def _group(commands: object, name: str, text: str) -> object:
+    parser = commands.add_parser(name, help=text, description=text)  # type: ignore[attr-defined]
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    try:
+        parsed = build_parser().parse_args(arguments)
+        module, _, function = parsed.handler.partition(":")
+        handler = getattr(import_module(f"runner.commands.{module}"), function)
+        return int(handler(parsed))
+    except SealbenchError as error:
+        _report(error, as_json=as_json)
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("sealbench: cancelled\n")
+        return EXIT_CANCELLED
+    except BrokenPipeError:
+        # The reader went away (`| head`): not our fault, and there is nobody left to tell.
+        sys.stderr.close()
+        return 0
+
+
+def _report(error: SealbenchError, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(error.as_dict(), ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(f"sealbench: {error}\n  fix: {error.fix}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""results.json: means, nulls, coverage, ranks and repeats, on cases small enough to do by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from runner.model import ImagePin, Limits, MethodPlan, Outcome, Plan
+from runner.results import Scope, ScoredUnit, build_results, competition_ranks
+
+PIN = ImagePin(name="x", image_id="sha256:" + "0" * 64)
+
+
+def plan(*methods: str, repeats: int = 1) -> Plan:
+    return Plan(
+        run_id="sha256:" + "1" * 64,
+        name="t",
+        benchmark_id="b",
+        protocol_id="sha256:" + "2" * 64,
+        splits=("all",),
+        seed=1,
+        repeats=repeats,
+        jobs=1,
+        methods=tuple(
+            MethodPlan(
+                name=name, method_id=f"id-{name}", image=PIN, command=("x",), config={},
+                limits=Limits(),
+            )
+            for name in methods
+        ),
+        units=(),
+    )  # fmt: skip
+
+
+def scored(
+    method: str, values: list[float] | None, *, dataset: str = "d", repeat: int = 0
+) -> ScoredUnit:
+    ok = values is not None
+    samples: Mapping[str, np.ndarray] = {"m": np.array(values)} if values is not None else {}
+    return ScoredUnit(
+        method=method,
+        dataset=dataset,
+        repeat=repeat,
+        split="all",
+        outcome=Outcome.OK if ok else Outcome.TIMEOUT,
+        queries=4,
+        scores={"m": float(np.mean(values)) if values is not None else None},
+        reasons={} if ok else {"m": "timeout: over 3 s"},
+        samples=samples,
+    )
+
+
+def results(made: Plan, units: list[ScoredUnit], datasets: tuple[str, ...] = ("d",)) -> dict:  # type: ignore[type-arg]  # JSON
+    scope = Scope(plan=made, task="retrieval", metrics=("m",), datasets=datasets)
+    return build_results(scope, units)
+
+
+@pytest.mark.parametrize(
+    ("scores", "ranks"),
+    [
+        ({"a": 0.5, "b": 0.5, "c": 0.1}, {"a": 1, "b": 1, "c": 3}),
+        ({"a": None, "b": 0.0}, {"a": None, "b": 1}),
+        ({"a": None}, {"a": None}),
+        ({}, {}),
+        ({"a": 0.1, "b": 0.3, "c": 0.2}, {"a": 3, "b": 1, "c": 2}),
+    ],
+)
+def test_competition_ranks(
+    scores: dict[str, float | None], ranks: dict[str, int | None]
+) -> None:
+    assert competition_ranks(scores) == ranks
+
+
+def test_failed_is_null_and_unranked_never_zero() -> None:
+    document = results(plan("good", "late"), [scored("good", [0, 0, 0, 0]), scored("late", None)])
+    good, late = document["per_dataset"]
+    assert (good["score"], good["eligible"], good["error"]) == (0.0, True, None)
+    assert (late["score"], late["eligible"], late["outcome"]) == (None, False, "timeout")
+    assert late["error"] == "timeout: over 3 s"
+    ranked, unranked = document["aggregate"]
+    assert ranked["rank"] == 1
+    assert unranked["mean_score"] is None
+    assert unranked["rank"] is None
+    assert unranked["ci_low"] is None
+    assert (unranked["coverage"], unranked["complete_coverage"]) == (0.0, False)
+
+
+def test_one_missing_dataset_makes_the_mean_null_and_shows_the_coverage() -> None:
+    units = [
+        scored("a", [1, 0, 1, 0], dataset="d"), scored("a", None, dataset="e"),
+        scored("b", [0, 0, 0, 1], dataset="d"), scored("b", [1, 1, 0, 0], dataset="e"),
+    ]  # fmt: skip
+    a, b = results(plan("a", "b"), units, ("d", "e"))["aggregate"]
+    assert (a["mean_score"], a["rank"], a["coverage"], a["dataset_count"]) == (None, None, 0.5, 1)
+    assert (b["mean_score"], b["rank"], b["coverage"]) == (0.375, 1, 1.0)
+
+
+def test_a_failed_repeat_is_not_averaged_away() -> None:
+    units = [scored("a", [1, 1, 1, 1]), scored("a", None, repeat=1)]
+    row = results(plan("a", repeats=2), units)["per_dataset"][0]
+    assert row["score"] is None
+    assert row["error"] == "repeat 1: timeout: over 3 s"
+
+
+def test_repeats_are_averaged_and_the_interval_holds_the_mean() -> None:
+    units = [scored("a", [1, 0, 1, 0]), scored("a", [1, 1, 1, 0], repeat=1)]
+    document = results(plan("a", repeats=2), units)
+    assert document["per_dataset"][0]["score"] == 0.625
+    row = document["aggregate"][0]
+    assert row["ci_low"] <= 0.625 <= row["ci_high"]
+    assert document == results(plan("a", repeats=2), units)  # the seed fixes the interval
+
+
+def test_a_score_that_is_not_finite_is_null() -> None:
+    bad = ScoredUnit(
+        method="a", dataset="d", repeat=0, split="all", outcome=Outcome.OK, queries=1,
+        scores={"m": float("nan")},
+    )  # fmt: skip
+    assert results(plan("a"), [bad])["per_dataset"][0]["score"] is None
