@@ -1,0 +1,1 @@
+"""Adapters from published layouts to checked datasets: one module a format."""
