@@ -1,0 +1,135 @@
+"""Attach data to a protocol: load each dataset, hash it again, and refuse any change.
+
+This happens before every run and every recomputation, because a protocol id is a promise about
+bytes that lie outside the repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from runner.canonical import HASH_CHUNK
+from runner.datasets.beir import RetrievalDataset, load_beir
+from runner.datasets.lines import FileDigest, check_name, open_inside
+from runner.errors import DataError, Where
+from runner.protocol.fingerprint import content_of, fingerprint_of
+from runner.protocol.load import Protocol, ProtocolDataset
+from runner.protocol.splits import ids_sha256, split_ids
+
+_RESTORE = (
+    "restore the published files under the data root, or freeze a new version of the benchmark"
+)
+
+
+def bind(protocol: Protocol, data_root: Path | None) -> dict[str, RetrievalDataset]:
+    """Load every dataset of a protocol, in its order, and prove that it is the frozen one.
+
+    A dataset lies in ``<data_root>/<name>/``; without a data root, where the local form of the
+    protocol says. Raises ``DataError`` for absent, malformed or changed data; a changed file is
+    named with both digests.
+    """
+    datasets = {}
+    for entry in protocol.datasets:
+        folder, root = locate(entry.name, data_root, protocol.roots)
+        datasets[entry.name] = bind_dataset(entry, folder, root, protocol.calibration)
+    return datasets
+
+
+def splits_of(protocol: Protocol, dataset: RetrievalDataset) -> dict[str, tuple[str, ...]]:
+    """Return the query ids of every split of a bound dataset, each in split order."""
+    return split_ids(dataset.queries.keys(), protocol.calibration)
+
+
+def locate(
+    name: str, data_root: Path | None, roots: Mapping[str, Path] | None = None
+) -> tuple[Path, Path]:
+    """Return (the dataset's folder, the root that none of its files may leave)."""
+    check_name(name, "dataset")
+    if data_root is not None:
+        return data_root / name, data_root
+    if roots and name in roots:
+        return roots[name], roots[name]
+    raise DataError(
+        "data.no-root",
+        f"nothing says where dataset {name} lies",
+        fix=f"put it at <data root>/{name}/ and pass --data-root DIR (make: DATA_ROOT=DIR), "
+        "or set data_root in the run manifest",
+    )
+
+
+def bind_dataset(
+    entry: ProtocolDataset, folder: Path, root: Path, calibration: int | None
+) -> RetrievalDataset:
+    """Load one dataset and compare all that the protocol says of it."""
+    try:
+        dataset = load_beir(folder, name=entry.name, qrels_split=entry.qrels, root=root)
+    except DataError as error:
+        # A damaged file rarely parses. That it changed is the cause; the parse error a symptom.
+        found = _hash_files(entry, folder, root)
+        if found is None or found == entry.files:
+            raise
+        _refuse_changed(entry, found, folder, str(error), error)
+    if dataset.files != entry.files:
+        same = content_of(dataset)["payload"] == entry.payload
+        note = "the content is the same, but line ends or formatting changed" if same else None
+        _refuse_changed(entry, dataset.files, folder, note, None)
+    # Equal bytes with another content can only mean that the loader itself changed.
+    if fingerprint_of(content_of(dataset)) != entry.fingerprint:
+        _refuse_reading(entry, "fingerprint")
+    for name, ids in split_ids(dataset.queries.keys(), calibration).items():
+        if ids_sha256(ids) != entry.splits[name].ids_sha256:
+            _refuse_reading(entry, f"split {name}")
+    if dataset.queries_without_positives != entry.queries_without_positives:
+        _refuse_reading(entry, "list of queries without positives")
+    return dataset
+
+
+def _hash_files(entry: ProtocolDataset, folder: Path, root: Path) -> tuple[FileDigest, ...] | None:
+    """Hash a dataset's files without reading them as anything; None if one cannot be read."""
+    found = []
+    for file in entry.files:
+        digest, size = hashlib.sha256(), 0
+        try:
+            with open_inside(folder / file.name, root, fix=_RESTORE) as stream:
+                while block := stream.read(HASH_CHUNK):
+                    digest.update(block)
+                    size += len(block)
+        except DataError:
+            return None
+        found.append(FileDigest(name=file.name, sha256=digest.hexdigest(), size=size))
+    return tuple(found)
+
+
+def _refuse_changed(
+    entry: ProtocolDataset,
+    found: tuple[FileDigest, ...],
+    folder: Path,
+    note: str | None,
+    cause: Exception | None,
+) -> NoReturn:
+    changes = [
+        f"{now.name} has sha256 {now.sha256} ({now.size} bytes), frozen was {then.sha256} "
+        f"({then.size} bytes)"
+        for then, now in zip(entry.files, found, strict=True)
+        if then != now
+    ]
+    first = next(now.name for then, now in zip(entry.files, found, strict=True) if then != now)
+    message = f"dataset {entry.name} is not the frozen one: {'; '.join(changes)}"
+    raise DataError(
+        "data.changed",
+        f"{message} ({note})" if note else message,
+        fix=_RESTORE,
+        where=Where(file=str(folder / first)),
+    ) from cause
+
+
+def _refuse_reading(entry: ProtocolDataset, what: str) -> NoReturn:
+    raise DataError(
+        "data.read-differently",
+        f"dataset {entry.name} has the frozen bytes but another {what}: this version of sealbench "
+        "reads it differently from the one that froze it",
+        fix="use the version that froze the protocol, or freeze the benchmark again",
+    )
