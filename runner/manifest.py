@@ -7,11 +7,17 @@ maintainer freezes into a protocol). Nothing here touches an engine, the data or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.canonical import Json
+from runner.errors import ManifestError, ProtocolError
+from runner.manifest_read import Faults, in_file_order, raise_first, read_manifest
 from runner.model import Limits, Outcome
+from runner.protocol.policies import check_revision
+from runner.schema_faults import suggest
+from runner.yamlstrict import Places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class RunManifest:
     """A run manifest; ``raw`` is the file byte for byte, relative paths are already resolved."""
 
     path: Path
-    raw: bytes
+    raw: bytes = field(repr=False)
     name: str
     protocol: Path
     protocol_id: str | None
@@ -51,6 +57,8 @@ class RunManifest:
     limits: Mapping[str, int]  # as in MethodSpec
     waive: tuple[str, ...]
     methods: tuple[MethodSpec, ...]
+    # Line and column of every value; places that nobody knows where a manifest is made in code.
+    places: Places = field(repr=False, compare=False, default_factory=lambda: Places("manifest"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +89,7 @@ class FreezeManifest:
     """What a maintainer freezes; ``calibration`` is None when the benchmark has only ``all``."""
 
     path: Path
-    raw: bytes
+    raw: bytes = field(repr=False)
     benchmark: str
     version: str
     title: str
@@ -96,3 +104,146 @@ class FreezeManifest:
     queries_without_positives: str  # "count_as_zero" | "exclude"
     budget: Limits
     datasets: tuple[FreezeDataset, ...]
+    places: Places = field(repr=False, compare=False, default_factory=lambda: Places("manifest"))
+
+
+def load_run_manifest(path: Path) -> RunManifest:
+    """Read a run manifest; raise ``ManifestError`` for the first of its faults."""
+    manifest, faults = lint_run_manifest(path)
+    if manifest is None or faults:
+        raise_first(faults)
+    return manifest
+
+
+def load_freeze_manifest(path: Path) -> FreezeManifest:
+    """Read a freeze manifest; raise ``ManifestError`` for the first of its faults."""
+    manifest, faults = lint_freeze_manifest(path)
+    if manifest is None or faults:
+        raise_first(faults)
+    return manifest
+
+
+def lint_run_manifest(path: Path) -> tuple[RunManifest | None, tuple[ManifestError, ...]]:
+    """Return a run manifest and all of its faults; None where the faults leave nothing to use."""
+    try:
+        checked = read_manifest(path, "run")
+    except ManifestError as error:
+        return None, (error,)
+    if checked.faults:
+        return None, in_file_order(checked.faults)
+    data, faults = checked.data, Faults(checked.places)
+    base = path.parent
+    data_root = data.get("data_root")
+    splits = list(data["splits"])
+    faults.unique("split", splits, "splits")
+    methods = tuple(_method(entry, index, faults) for index, entry in enumerate(data["methods"]))
+    _unique_names("method", [method.name for method in methods], "methods", faults)
+    manifest = RunManifest(
+        path=path,
+        raw=checked.raw,
+        name=data["name"],
+        protocol=faults.relative_path(data["protocol"], base, "protocol"),
+        protocol_id=data.get("protocol_id"),
+        data_root=data_root and faults.relative_path(data_root, base, "data_root"),
+        splits=tuple(splits),
+        seed=data.get("seed"),
+        repeats=data.get("repeats", 1),
+        jobs=data.get("jobs", 1),
+        limits=faults.limits(data.get("limits", {}), "limits"),
+        waive=tuple(data.get("waive", ())),
+        methods=methods,
+        places=checked.places,
+    )
+    return manifest, faults.in_file_order()
+
+
+def _method(entry: Mapping[str, Any], index: int, faults: Faults) -> MethodSpec:
+    command = entry.get("command")
+    return MethodSpec(
+        name=entry["name"],
+        image=entry["image"],
+        method=entry.get("method"),
+        command=None if command is None else tuple(command),
+        config=dict(entry.get("config", {})),
+        limits=faults.limits(entry.get("limits", {}), "methods", index, "limits"),
+        cache=entry.get("cache"),
+        waive=tuple(entry.get("waive", ())),
+        expect=Outcome(entry.get("expect", Outcome.OK)),
+    )
+
+
+def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[ManifestError, ...]]:
+    """Return a freeze manifest and all of its faults; None where nothing is left to use."""
+    try:
+        checked = read_manifest(path, "freeze")
+    except ManifestError as error:
+        return None, (error,)
+    if checked.faults:
+        return None, in_file_order(checked.faults)
+    data, faults = checked.data, Faults(checked.places)
+    metrics = list(data["metrics"])
+    faults.unique("metric", metrics, "metrics")
+    if data["primary_metric"] not in metrics:
+        message = f"primary_metric {data['primary_metric']} is not among the metrics"
+        hint = suggest(data["primary_metric"], metrics)
+        faults.add("primary-metric", message + hint, "add it to metrics", "primary_metric")
+    datasets = tuple(_dataset(entry, at, faults) for at, entry in enumerate(data["datasets"]))
+    _unique_names("dataset", [dataset.name for dataset in datasets], "datasets", faults)
+    splits = data.get("splits", {})
+    calibration = splits.get("calibration")
+    for dataset in datasets:
+        if calibration and dataset.expect_queries and calibration >= dataset.expect_queries:
+            message = f"calibration takes all {dataset.expect_queries} queries of {dataset.name}"
+            fix = "leave at least one query held out"
+            faults.add("calibration", message, fix, "splits", "calibration")
+    budget = faults.limits(data.get("budget", {}), "budget")
+    manifest = FreezeManifest(
+        path=path,
+        raw=checked.raw,
+        **{key: data[key] for key in _COPIED},
+        metrics=tuple(metrics),
+        seed=data.get("seed", 0),
+        calibration=calibration,
+        split_algorithm=splits.get("algorithm"),
+        queries_without_positives=data["rules"]["queries_without_positives"],
+        budget=Limits(**budget),
+        datasets=datasets,
+        places=checked.places,
+    )
+    return manifest, faults.in_file_order()
+
+
+_COPIED = (
+    "benchmark",
+    "version",
+    "title",
+    "description",
+    "category",
+    "primary_metric",
+    "top_k",
+)
+
+
+def _dataset(entry: Mapping[str, Any], index: int, faults: Faults) -> FreezeDataset:
+    expect = entry.get("expect", {})
+    values = {key: value for key, value in entry.items() if key not in ("expect", "files")}
+    try:
+        check_revision(entry["source_revision"], entry["name"])
+    except ProtocolError as error:
+        path = ("datasets", index, "source_revision")
+        faults.add("mutable-revision", error.message, error.fix, *path)
+    return FreezeDataset(
+        **values,
+        files=dict(entry.get("files", {})),
+        expect_documents=expect.get("documents"),
+        expect_queries=expect.get("queries"),
+    )
+
+
+def _unique_names(what: str, names: list[str], key: str, faults: Faults) -> None:
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name in first:
+            message = f"two {what}s are named {name!r}: {key}[{first[name]}] and {key}[{index}]"
+            faults.add(f"duplicate-{what}", message, "rename one of them", key, index, "name")
+        first.setdefault(name, index)
