@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_breadth(tmp_path: Path) -> None:
         (out / f"{first}").mkdir(parents=True)
         for second in range(60):
             (out / f"{first}" / f"{second}").mkdir()
-            (out / f"{first}{second}").touch()
+            (out / f"f{first}-{second}").touch()
     purge(out)
     assert not out.exists()
 
@@ -65,15 +66,14 @@ def test_folders_without_rights(tmp_path: Path, mode: int) -> None:
     for folder in (out / "a" / "b" / "c", out / "a" / "b", out / "a", out):
         folder.chmod(mode)
     if os.geteuid() == 0:
-        as_an_ordinary_user(tmp_path, lambda: purge(out))
+        as_an_ordinary_user(tmp_path, lambda: purge(Path("out")))
     else:
         purge(out)
     assert not out.exists()
 
 
-def as_an_ordinary_user(folder: Path, act: object) -> None:
-    """Run ``act`` in a child that gave up root, over files that are its own."""
-    assert callable(act)
+def as_an_ordinary_user(folder: Path, act: Callable[[], None]) -> None:
+    """Run ``act`` within ``folder`` in a child that gave up root, over files that are its own."""
     for path in [folder, *folder.rglob("*")]:
         os.lchown(path, 65534, 65534)
     child = os.fork()
