@@ -1,0 +1,37 @@
+"""The faults of row files: how one is raised, counted and kept."""
+
+from __future__ import annotations
+
+from runner.model import RowFault
+
+#: Faults kept for the record; the rest are only counted.
+FAULTS_KEPT = 100
+
+
+class RowRefused(Exception):
+    """A line is no valid row. Internal to the readers: it ends as a ``model.RowFault``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class FaultLog:
+    """Counts every fault and keeps the first ``limit``: a bad file cannot fill the memory."""
+
+    def __init__(self, limit: int = FAULTS_KEPT) -> None:
+        self.limit = limit
+        self.count = 0
+        self.kept: list[RowFault] = []
+
+    @property
+    def full(self) -> bool:
+        """True once further faults are only counted; their messages need not be made."""
+        return len(self.kept) >= self.limit
+
+    def add(self, line: int, code: str, message: str) -> None:
+        """Count one fault of a 1-based line."""
+        self.count += 1
+        if not self.full:
+            self.kept.append(RowFault(line=line, code=code, message=message))

@@ -1,0 +1,290 @@
+"""Reads a method's row file once: hashes it, checks every line, copies and hands on what is valid.
+
+Row files are UTF-8 with no byte order mark, LF only, a final LF, no blank line, and lines of at
+most 16 MiB, read as bytes. A task plugs in a ``RowChecker``: its quick way accepts what is
+certainly valid; every other line goes the strict way (strict parser, JSON Schema by both
+validators, the task's own rules), which says what is wrong. Memory holds one block of lines, and a
+byte a planned row for uniqueness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Generic, Protocol, TypeVar, cast
+
+from runner import schemas
+from runner.model import RowsReport
+from runner.retrieval_rows import RetrievalIds, RetrievalRow, RetrievalRows
+from runner.row_faults import FaultLog, RowRefused
+from runner.schema_faults import shown
+from runner.strict_json import strict_loads
+from runner.trec import trec_to_rows
+
+__all__ = [
+    "FaultLog",
+    "RetrievalIds",
+    "RetrievalRow",
+    "RetrievalRows",
+    "RowChecker",
+    "RowRefused",
+    "RowsResult",
+    "file_lines",
+    "read_rows",
+    "trec_to_rows",
+]
+
+MAX_LINE_BYTES = 16 << 20  # with its LF
+BLOCK_BYTES = 1 << 20
+BLOCK_ROWS = 4096
+READ_BUFFER = 1 << 20
+
+#: A row is a named tuple: the first field is its key (query id, pair id, reviewer id), the last
+#: is the method's own error or None.
+RowT = TypeVar("RowT", bound=tuple[Any, ...])
+RowT_co = TypeVar("RowT_co", bound=tuple[Any, ...], covariant=True)
+
+
+class RowChecker(Protocol[RowT_co]):
+    """What a task knows about its rows."""
+
+    @property
+    def kind(self) -> str:
+        """The schema of one row."""
+
+    @property
+    def key_noun(self) -> str:
+        """What messages call the key."""
+
+    @property
+    def expected(self) -> Mapping[str, int] | None:
+        """The planned keys with their positions 0, 1, ...; None where they are unknown."""
+
+    def quick(self, line: bytes) -> RowT_co | None:
+        """Return the row of a line that is certainly valid, or None to look closer."""
+
+    def build(self, document: dict[str, Any]) -> RowT_co:
+        """Return the row of a schema-valid object, or raise ``RowRefused``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsResult:
+    """What one pass over a row file found.
+
+    ``sha256`` and ``size_bytes`` are of the whole source, ``valid_sha256`` and ``valid_bytes`` of
+    the valid lines, which is what the sink got. They are equal when nothing was refused.
+    """
+
+    report: RowsReport
+    lines: int
+    sha256: str
+    size_bytes: int
+    valid_sha256: str
+    valid_bytes: int
+
+
+def read_rows(  # noqa: PLR0913 - independent options, by keyword only
+    source: BinaryIO | Iterable[bytes],
+    checker: RowChecker[RowT],
+    *,
+    sink: Callable[[bytes], object] | None = None,
+    on_block: Callable[[list[RowT]], object] | None = None,
+    faults: FaultLog | None = None,
+    reference: bool = False,
+) -> RowsResult:
+    """Read rows from a binary file or from lines; never raises for what the rows hold.
+
+    ``sink`` gets the valid lines unchanged, several whole lines a call. ``on_block`` gets the
+    parsed rows in file order, some thousands a call; it must not keep them if memory is to stay
+    flat. ``faults`` continues a log that a converter has begun. ``reference`` parses and
+    validates every line in the strict way.
+    """
+    log = FaultLog() if faults is None else faults
+    reader = _Reader(checker, log, sink, on_block, reference)
+    for line in _lines_of(source):
+        reader.take(line)
+    return reader.result()
+
+
+def _lines_of(source: BinaryIO | Iterable[bytes]) -> Iterable[bytes]:
+    # A BinaryIO is itself an iterator of lines, but of lines without bound.
+    if hasattr(source, "readline"):
+        return file_lines(cast(BinaryIO, source))
+    return source
+
+
+def file_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield lines with their LF. A longer line than allowed comes in pieces without one."""
+    if isinstance(stream, io.RawIOBase):
+        # Unbuffered files read a byte at a time to find the LF.
+        stream = io.BufferedReader(stream, READ_BUFFER)
+    while line := stream.readline(MAX_LINE_BYTES):
+        yield line
+
+
+class _Reader(Generic[RowT]):
+    """State of one pass. One fault a line: the first one found."""
+
+    def __init__(
+        self,
+        checker: RowChecker[RowT],
+        log: FaultLog,
+        sink: Callable[[bytes], object] | None,
+        on_block: Callable[[list[RowT]], object] | None,
+        reference: bool,
+    ) -> None:
+        self._checker = checker
+        self._log = log
+        self._sink = sink
+        self._on_block = on_block
+        self._reference = reference
+        self._keys = _Keys(checker)
+        self._number = 0  # of the current line
+        self._errors = 0
+        self._valid = 0
+        self._in_long_line = False
+        self._lines: list[bytes] = []  # of the current block: as read,
+        self._good: list[bytes] = []  # the valid ones,
+        self._rows: list[RowT] = []  # and what they say
+        self._pending = 0
+        self._hashes = _Hashes()
+
+    def take(self, line: bytes) -> None:
+        """Look at one line, or at one piece of a line that is too long."""
+        self._lines.append(line)
+        self._pending += len(line)
+        if self._in_long_line:
+            self._in_long_line = not line.endswith(b"\n")
+        else:
+            self._number += 1
+            try:
+                row = self._row(line)
+                self._keys.claim(row[0])
+            except RowRefused as refused:
+                self._log.add(self._number, refused.code, refused.message)
+            else:
+                self._good.append(line)
+                self._rows.append(row)
+        if self._pending >= BLOCK_BYTES or len(self._lines) >= BLOCK_ROWS:
+            self._flush()
+
+    def result(self) -> RowsResult:
+        """Close the last block and say what was found."""
+        self._flush()
+        expected = self._checker.expected
+        planned = self._valid if expected is None else len(expected)
+        return RowsResult(
+            report=RowsReport(
+                expected=planned,
+                valid=self._valid,
+                missing=planned - self._valid,
+                errors=self._errors,
+                faults=tuple(self._log.kept),
+                fault_count=self._log.count,
+            ),
+            lines=self._number,
+            sha256=self._hashes.all.hexdigest(),
+            size_bytes=self._hashes.all_bytes,
+            valid_sha256=self._hashes.good.hexdigest(),
+            valid_bytes=self._hashes.good_bytes,
+        )
+
+    def _flush(self) -> None:
+        lines, good, rows = self._lines, self._good, self._rows
+        self._lines, self._good, self._rows, self._pending = [], [], [], 0
+        copied = self._hashes.update(lines, good)
+        self._valid += len(rows)
+        self._errors += sum(1 for row in rows if row[-1] is not None)
+        if copied and self._sink is not None:
+            self._sink(copied)
+        if rows and self._on_block is not None:
+            self._on_block(rows)
+
+    def _row(self, line: bytes) -> RowT:
+        if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
+            self._in_long_line = True
+            raise RowRefused("rows.line-too-long", f"a line of more than {MAX_LINE_BYTES} bytes")
+        if b"\r" not in line and line.endswith(b"\n") and not self._reference:
+            row = self._checker.quick(line)
+            if row is not None:
+                return row
+        return self._strict(line)
+
+    def _strict(self, line: bytes) -> RowT:
+        """Decide a line for certain, with a message; the reference has the last word."""
+        if not line.endswith(b"\n"):
+            raise RowRefused("rows.half-line", "the last line has no end: it may be cut off")
+        if b"\r" in line:
+            raise RowRefused("rows.crlf", "lines end in LF alone; this one holds a CR")
+        if not line.strip():
+            raise RowRefused("rows.blank-line", "the line is blank")
+        document = strict_loads(line)
+        if self._log.full:
+            # Only counted from here on: a long bad file must not cost a report a line.
+            if not schemas.is_valid(self._checker.kind, document, reference=self._reference):
+                raise RowRefused("rows.invalid", "does not fit the schema")
+        else:
+            self._refuse_schema_faults(document)
+        assert isinstance(document, dict)  # noqa: S101 - the schema has just said so
+        return self._checker.build(document)
+
+    def _refuse_schema_faults(self, document: object) -> None:
+        kind = self._checker.kind
+        faults = list(schemas.iter_faults(kind, document, reference=self._reference))
+        if faults:
+            first, more = faults[0], len(faults) - 1
+            others = f" (and {more} more)" if more else ""
+            raise RowRefused(first.code, f"{first.json_path}: {first.message}{others}")
+
+
+class _Keys:
+    """Every planned key at most once, and no other."""
+
+    def __init__(self, checker: RowChecker[Any]) -> None:
+        self._noun = checker.key_noun
+        self._expected = checker.expected
+        self._seen_positions = bytearray(0 if self._expected is None else len(self._expected))
+        self._seen: set[str] = set()
+
+    def claim(self, key: str) -> None:
+        """Mark a key as seen or raise ``RowRefused``."""
+        if self._expected is None:
+            if key in self._seen:
+                self._refuse_duplicate(key)
+            self._seen.add(key)
+            return
+        position = self._expected.get(key)
+        if position is None:
+            raise RowRefused("rows.unknown-id", f"{self._noun} {shown(key)} was not planned")
+        if self._seen_positions[position]:
+            self._refuse_duplicate(key)
+        self._seen_positions[position] = 1
+
+    def _refuse_duplicate(self, key: str) -> None:
+        raise RowRefused("rows.duplicate-id", f"{self._noun} {shown(key)} has a row already")
+
+
+class _Hashes:
+    """SHA-256 of all lines and of the valid ones; one computation until they differ."""
+
+    def __init__(self) -> None:
+        self.all = hashlib.sha256()
+        self.all_bytes = 0
+        self.good = self.all
+        self.good_bytes = 0
+
+    def update(self, lines: list[bytes], good: list[bytes]) -> bytes:
+        """Add one block and return its valid lines as one piece."""
+        data = b"".join(lines)
+        same = len(lines) == len(good)
+        if not same and self.good is self.all:
+            self.good = self.all.copy()
+        self.all.update(data)
+        self.all_bytes += len(data)
+        copied = data if same else b"".join(good)
+        if self.good is not self.all:
+            self.good.update(copied)
+        self.good_bytes += len(copied)
+        return copied
