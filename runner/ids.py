@@ -1,0 +1,108 @@
+"""The identities of methods and units, and the seed of each unit. Pure.
+
+A unit's seed is the run's seed for repeat 0, so that a single run uses the published seed itself.
+For repeat r >= 1 it is the first four bytes, big-endian, of the SHA-256 of the ASCII text
+``sealbench/seed/v1:<seed>:<r>``. All methods and datasets of one repeat share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runner.canonical import Json, digest_of
+from runner.model import ImagePin, MethodPlan, Plan, Unit
+
+METHOD_ID_SCHEMA = "sealbench/method-id/v1"
+UNIT_ID_SCHEMA = "sealbench/unit-id/v1"
+
+
+def method_id(
+    pin: ImagePin, command: Sequence[str], config: Mapping[str, Json], *, cache: bool
+) -> str:
+    """Return the identity of a method: what runs, and with which settings. Names are not in it."""
+    return digest_of(
+        {
+            "schema": METHOD_ID_SCHEMA,
+            "image": pin.digest,
+            "command": list(command),
+            "config": dict(config),
+            "cache": cache,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What all units of a run have in common."""
+
+    protocol_id: str
+    datasets: tuple[tuple[str, str], ...]  # (name, fingerprint), in the protocol's order
+    splits: tuple[str, ...]
+    seed: int
+    repeats: int
+    rules_version: int
+
+
+def unit_seed(seed: int, repeat: int) -> int:
+    """Return the seed of one repeat, 0 to 2**32 - 1; the module's text says how."""
+    if repeat == 0:
+        return seed
+    digest = hashlib.sha256(f"sealbench/seed/v1:{seed}:{repeat}".encode("ascii")).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def units_of(methods: Sequence[MethodPlan], frame: Frame) -> tuple[Unit, ...]:
+    """Return all units in the order in which they run: repeats, then methods, then datasets."""
+    return tuple(
+        _unit(method, dataset, fingerprint, repeat, frame)
+        for repeat in range(frame.repeats)
+        for method in methods
+        for dataset, fingerprint in frame.datasets
+    )
+
+
+def _unit(method: MethodPlan, dataset: str, fingerprint: str, repeat: int, frame: Frame) -> Unit:
+    seed = unit_seed(frame.seed, repeat)
+    identity: dict[str, object] = {
+        "schema": UNIT_ID_SCHEMA,
+        "method_id": method.method_id,
+        "protocol_id": frame.protocol_id,
+        "dataset": dataset,
+        "fingerprint": fingerprint,
+        "splits": list(frame.splits),
+        "repeat": repeat,
+        "seed": seed,
+        "limits": asdict(method.limits),
+        "rules_version": frame.rules_version,
+    }
+    return Unit(
+        unit_id=digest_of(identity),
+        method=method.name,
+        method_id=method.method_id,
+        dataset=dataset,
+        repeat=repeat,
+        seed=seed,
+    )
+
+
+def planned_units(plan: Plan, protocol: Mapping[str, Any]) -> tuple[Unit, ...]:
+    """Return the units that a plan must have under a protocol, in order: what a verifier compares
+    with ``plan.units``."""
+    return units_of(plan.methods, frame_of(protocol, plan.splits, plan.seed, plan.repeats))
+
+
+def frame_of(
+    protocol: Mapping[str, Any], splits: tuple[str, ...], seed: int, repeats: int
+) -> Frame:
+    """Return what a portable protocol document and the run's settings give to every unit."""
+    return Frame(
+        protocol_id=digest_of(protocol),
+        datasets=tuple((entry["name"], entry["fingerprint"]) for entry in protocol["datasets"]),
+        splits=splits,
+        seed=seed,
+        repeats=repeats,
+        rules_version=protocol["rules"]["version"],
+    )

@@ -1,0 +1,124 @@
+"""plan.json <-> ``Plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from runner.canonical import digest_of
+from runner.errors import BundleError, Where
+from runner.ids import method_id, unit_seed
+from runner.model import ImagePin, Limits, MethodPlan, Outcome, Plan, Unit
+from runner.schemas import validate
+
+PLAN_SCHEMA = "sealbench/plan/v1"
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return plan.json as a document of plain JSON values; its canonical bytes are the file."""
+    return {
+        "schema": PLAN_SCHEMA,
+        "run_id": plan.run_id,
+        "name": plan.name,
+        "benchmark_id": plan.benchmark_id,
+        "protocol_id": plan.protocol_id,
+        "splits": list(plan.splits),
+        "seed": plan.seed,
+        "repeats": plan.repeats,
+        "jobs": plan.jobs,
+        "methods": [
+            {
+                "name": method.name,
+                "method_id": method.method_id,
+                "image": asdict(method.image),
+                "command": list(method.command),
+                "config": dict(method.config),
+                "limits": asdict(method.limits),
+                "cache": method.cache,
+                "waive": list(method.waive),
+                "expect": method.expect.value,
+            }
+            for method in plan.methods
+        ],
+        "units": [
+            {
+                "unit_id": unit.unit_id,
+                "method": unit.method,
+                "method_id": unit.method_id,
+                "dataset": unit.dataset,
+                "repeat": unit.repeat,
+                "seed": unit.seed,
+            }
+            for unit in plan.units
+        ],
+    }
+
+
+def run_id_of(plan: Plan) -> str:
+    """Return the digest of a plan without its own run_id."""
+    document = plan_document(plan)
+    del document["run_id"]
+    return digest_of(document)
+
+
+def plan_from_document(document: Mapping[str, Any], file: str = "plan.json") -> Plan:
+    """Return the plan of a plan.json document.
+
+    Raises ``BundleError`` when it does not fit its schema or contradicts itself. That its unit ids
+    are those of a protocol is for ``planned_units`` to tell.
+    """
+    validate("plan", document, where_file=file, error_class=BundleError)
+    plain = {key: value for key, value in document.items() if key != "schema"}
+    plain["splits"] = tuple(document["splits"])
+    plain["methods"] = tuple(_method(entry) for entry in document["methods"])
+    plain["units"] = tuple(Unit(**entry) for entry in document["units"])
+    plan = Plan(**plain)
+    for problem in _contradictions(plan):
+        raise BundleError(
+            "bundle.bad-plan",
+            problem,
+            fix="get the bundle again from its source: a sealed plan is never edited",
+            where=Where(file=file),
+        )
+    return plan
+
+
+def _method(entry: Mapping[str, Any]) -> MethodPlan:
+    return MethodPlan(
+        name=entry["name"],
+        method_id=entry["method_id"],
+        image=ImagePin(**entry["image"]),
+        command=tuple(entry["command"]),
+        config=entry["config"],
+        limits=Limits(**entry["limits"]),
+        cache=entry["cache"],
+        waive=tuple(entry["waive"]),
+        expect=Outcome(entry["expect"]),
+    )
+
+
+def _contradictions(plan: Plan) -> Iterator[str]:
+    if plan.run_id != (found := run_id_of(plan)):
+        yield f"run_id is {plan.run_id}, and the content gives {found}"
+    names = [method.name for method in plan.methods]
+    if len({*names}) < len(names):
+        yield "two methods have one name"
+    for method in plan.methods:
+        if not method.image.digest:
+            yield f"method {method.name} has an image without a digest"
+        found = method_id(method.image, method.command, method.config, cache=method.cache)
+        if method.method_id != found:
+            yield f"method {method.name} is {method.method_id}, and its content gives {found}"
+    ids = {method.name: method.method_id for method in plan.methods}
+    datasets = list(dict.fromkeys(unit.dataset for unit in plan.units))
+    expected = [
+        (repeat, name, ids[name], dataset, unit_seed(plan.seed, repeat))
+        for repeat in range(plan.repeats)
+        for name in names
+        for dataset in datasets
+    ]
+    if expected != [(u.repeat, u.method, u.method_id, u.dataset, u.seed) for u in plan.units]:
+        yield "the units are not repeats x methods x datasets, each once and in order"
+    if len({unit.unit_id for unit in plan.units}) < len(plan.units):
+        yield "two units have one unit_id"

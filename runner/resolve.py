@@ -1,0 +1,170 @@
+"""One method of a manifest -> one ``MethodPlan``: image, command, config and limits all decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from runner.canonical import Json
+from runner.errors import ImageError, ManifestError, ProtocolError, SealbenchError
+from runner.ids import method_id
+from runner.imagelock import Locks, MethodDeclaration, declared_methods, resolve_image
+from runner.manifest import MethodSpec, RunManifest
+from runner.manifest_read import LIMIT_NAMES
+from runner.model import ImagePin, Limits, MethodPlan
+from runner.quantities import format_limit
+from runner.schema_faults import shown, suggest
+from runner.yamlstrict import Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Collects errors with their places in a manifest, so that all are told at once."""
+
+    places: Places
+    found: list[SealbenchError] = field(default_factory=list)
+
+    def add(
+        self,
+        kind: type[SealbenchError],
+        code: str,
+        message: str,
+        fix: str,
+        path: Sequence[str | int],
+    ) -> None:
+        self.found.append(kind(code, message, fix=fix, where=self.places.where(*path)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a method is resolved against; ``tasks`` are those of the protocol's datasets."""
+
+    locks: Locks
+    platform: str
+    budget: Limits
+    tasks: tuple[str, ...]
+
+
+def resolve_method(
+    manifest: RunManifest, index: int, around: Surroundings, errors: Errors
+) -> MethodPlan | None:
+    """Return method ``index`` with nothing left open, or None after adding to ``errors``."""
+    spec, before = manifest.methods[index], len(errors.found)
+    path = ("methods", index)
+    refuse_over_budget(spec.limits, around.budget, errors, (*path, "limits"))
+    try:
+        pin = resolve_image(spec.image, around.locks, around.platform)
+    except ImageError as error:
+        errors.add(ImageError, error.code, error.message, error.fix, (*path, "image"))
+        return None
+    declared = _declaration(spec, pin, around, errors, path)
+    config = _config(spec, declared, errors, (*path, "config"))
+    if len(errors.found) > before:
+        return None
+    command = spec.command or (declared.command if declared else ())
+    cache = spec.cache if spec.cache is not None else bool(declared and declared.cache)
+    return MethodPlan(
+        name=spec.name,
+        method_id=method_id(pin, command, config, cache=cache),
+        image=pin,
+        command=command,
+        config=config,
+        limits=effective_limits(around.budget, manifest.limits, spec.limits),
+        cache=cache,
+        waive=tuple(sorted({*manifest.waive, *spec.waive})),
+        expect=spec.expect,
+    )
+
+
+def effective_limits(budget: Limits, *stated: Mapping[str, int]) -> Limits:
+    """Return the limits that hold: the smaller of default and budget, then what is stated."""
+    default = asdict(Limits())
+    values = {name: min(default[name], most) for name, most in asdict(budget).items()}
+    for limits in stated:
+        values.update(limits)
+    return Limits(**values)
+
+
+def refuse_over_budget(
+    stated: Mapping[str, int], budget: Limits, errors: Errors, path: Sequence[str | int]
+) -> None:
+    """Add an error for every stated limit that is more than the protocol grants."""
+    for name, value in stated.items():
+        most = getattr(budget, name)
+        if value > most:
+            key, granted = LIMIT_NAMES[name], format_limit(name, most)
+            message = f"{key} {format_limit(name, value)} is above the protocol's budget, {granted}"
+            fix = f"ask for at most {granted}"
+            errors.add(ProtocolError, "protocol.over-budget", message, fix, (*path, key))
+
+
+def _declaration(
+    spec: MethodSpec,
+    pin: ImagePin,
+    around: Surroundings,
+    errors: Errors,
+    path: tuple[str | int, ...],
+) -> MethodDeclaration | None:
+    """Return what the image declares of this method; None where the manifest says it all."""
+    methods = declared_methods(pin, around.locks)
+    declared = methods.get(spec.method or spec.name)
+    known = f"declared methods: {', '.join(sorted(methods))}" if methods else "it declares none"
+    if declared is None and spec.method is not None:
+        message = f"image {pin.name} declares no method {spec.method!r}"
+        message += suggest(spec.method, list(methods))
+        fix = f"leave out `method` and give `command`; {known}"
+        errors.add(ManifestError, "manifest.unknown-method", message, fix, (*path, "method"))
+    elif declared is None and spec.command is None:
+        message = f"nothing says what {spec.name!r} runs{suggest(spec.name, list(methods))}"
+        fix = f"give `command`, or `method` with one that image {pin.name} declares ({known})"
+        errors.add(ManifestError, "manifest.no-command", message, fix, path)
+    elif declared is not None:
+        for task in sorted({*around.tasks} - {*declared.tasks}):
+            message = f"{spec.name} is a method for {', '.join(declared.tasks)}, not for {task}"
+            fix = "choose another method, or another protocol"
+            errors.add(ManifestError, "manifest.wrong-task", message, fix, path)
+    return declared
+
+
+def _config(
+    spec: MethodSpec,
+    declared: MethodDeclaration | None,
+    errors: Errors,
+    path: tuple[str | int, ...],
+) -> dict[str, Json]:
+    """Return the effective config: declared defaults under the manifest's values."""
+    if declared is None:
+        return dict(spec.config)
+    for key, value in spec.config.items():
+        if key not in declared.config:
+            known = sorted(declared.config)
+            message = f"{spec.name} has no setting {key!r}{suggest(key, known)}"
+            fix = f"use one of: {', '.join(known)}" if known else "remove it: there are no settings"
+            errors.add(ManifestError, "manifest.unknown-config", message, fix, (*path, key))
+        elif not same_type(declared.config[key], value):
+            wanted = _type_name(declared.config[key])
+            message = f"{key} is {shown(value)}, and its default is {shown(declared.config[key])}"
+            fix = f"give {wanted}"
+            errors.add(ManifestError, "manifest.config-type", message, fix, (*path, key))
+    return {**declared.config, **spec.config}
+
+
+def same_type(default: Json, value: Json) -> bool:
+    """Tell whether a value may stand for a default.
+
+    A whole number may stand for a float and anything for null; a float may not stand for a whole
+    number, nor a boolean for a number.
+    """
+    if default is None:
+        return True
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(default, bool) and isinstance(value, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float)
+    return type(default) is type(value)
+
+
+def _type_name(default: Json) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    names |= {list: "a list", dict: "a mapping"}
+    return names[type(default)]
