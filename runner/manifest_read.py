@@ -9,10 +9,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from runner.errors import ManifestError, Where
-from runner.quantities import parse_cpus_milli, parse_duration_ms, parse_size_bytes
+from runner.quantities import (
+    format_size_bytes,
+    parse_cpus_milli,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 from runner.schema_faults import SchemaFault
 from runner.schemas import iter_faults
 from runner.yamlstrict import MAX_BYTES, Places, read_yaml
+
+MIN_MEMORY_BYTES = 6 << 20
 
 
 def _count(value: object, where: Where | None = None) -> int:
@@ -26,11 +33,23 @@ def _count(value: object, where: Where | None = None) -> int:
     )
 
 
+def _memory(value: object, where: Where | None = None) -> int:
+    count = parse_size_bytes(value, where)
+    if count < MIN_MEMORY_BYTES:
+        raise ManifestError(
+            "manifest.too-little-memory",
+            f"{value} of memory is less than any engine grants",
+            fix=f"ask for at least {format_size_bytes(MIN_MEMORY_BYTES)}",
+            where=where,
+        )
+    return count
+
+
 #: Key of ``limits`` or ``budget`` -> (field of ``model.Limits``, reader of the value).
 LIMIT_KEYS: Mapping[str, tuple[str, Callable[[object, Where | None], int]]] = {
     "wall": ("wall_ms", parse_duration_ms),
     "grace": ("grace_ms", parse_duration_ms),
-    "memory": ("memory_bytes", parse_size_bytes),
+    "memory": ("memory_bytes", _memory),
     "cpus": ("cpus_milli", parse_cpus_milli),
     "pids": ("pids", _count),
     "output": ("output_bytes", parse_size_bytes),
