@@ -1,0 +1,30 @@
+# Thin: what a target needs is decided in tools/, which needs nothing but Python and its library.
+PYTHON ?= python3
+# Handed on by the environment, not by the command line: a path may hold any character.
+export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST TESTS ENGINE_INSTALL
+
+.DEFAULT_GOAL := help
+.PHONY: help run test verify images doctor clean bench lint
+
+define bootstrap
+@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+  echo "sealbench: $(PYTHON) is not found; Python 3.11 or newer is needed" >&2; \
+  echo "  fix: install it (on Debian or Ubuntu: apt-get install python3 python3-venv), or name one: make PYTHON=python3.12 ..." >&2; \
+  exit 22; }
+@"$(PYTHON)" -m tools.bootstrap $@
+endef
+
+help: ## this list
+	@echo 'make run MANIFEST=manifests/quickstart.yaml   set up this machine, run, seal and verify'
+	@echo '     [DATA_ROOT=dir] [OUT=dir] [KEY=private.pem] [ENGINE_INSTALL=0: install nothing]'
+	@echo 'make verify BUNDLE=dir-or-tar                 check a bundle again; needs no engine'
+	@echo '     [PROTOCOL=file-or-id] [TRUST=file] [DATA_ROOT=dir: recompute every score]'
+	@echo 'make test [TESTS="tests/unit -k name"]        set up for development and run all tests'
+	@echo 'make lint                                     style, types, schemas, shipped manifests'
+	@echo 'make bench                                    speed against peers, both sides in one run'
+	@echo 'make images                                   build the method images and load them'
+	@echo 'make doctor                                   tell what is missing and how to mend it'
+	@echo 'make clean                                    remove containers and folders left by runs'
+
+run test verify images doctor clean bench lint:
+	$(bootstrap)

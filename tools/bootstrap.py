@@ -1,0 +1,181 @@
+"""First use in one command: what `make TARGET` does, from a bare machine on.
+
+Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
+BUNDLE, PROTOCOL, TRUST, TESTS, ENGINE_INSTALL.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tools.bundles import claimed_benchmark, has_data, own_protocol, own_protocols
+from tools.child import run_child
+from tools.setup import ROOT, Setup, keys_directory, public_half
+from tools.steps import SetupError, Steps
+from tools.system import ensure_tools
+
+EXIT_USAGE = 2
+EXIT_UNEXPECTED_OUTCOMES = 20  # sealed all the same, so it is verified all the same
+BENCHMARKS = ROOT / "manifests" / "benchmarks"
+OWN_DATA = ROOT / "manifests" / "data"
+SHARED_DATA = ROOT.parent / "shared" / "data"
+# What the engine tests and the tests of independent verifiers call; Debian's names beside them.
+TEST_TOOLS = {
+    "busybox": "busybox-static",
+    "openssl": "openssl",
+    "jq": "jq",
+    "ssh-keygen": "openssh-client",
+    "mmdebstrap": "mmdebstrap",
+}
+
+
+def run(setup: Setup) -> int:
+    """Set up, run a manifest, verify what it sealed, and say where the bundle lies."""
+    manifest = setup.required("MANIFEST", "make run MANIFEST=manifests/quickstart.yaml")
+    setup.prepare_environment()
+    plan = setup.ask("plan", manifest)  # a mistake in the manifest shows before minutes of set-up
+    setup.prepare_engine()
+    public = setup.prepare_key()
+    out = setup.setting("OUT") or f"runs/{plan['name']}-{str(plan['run_id'])[7:19]}"
+    options = setup.options(data_root="DATA_ROOT", out="OUT", key="KEY")
+    code = setup.call("run", manifest, *options)
+    if code not in {0, EXIT_UNEXPECTED_OUTCOMES}:
+        return code
+    data_root = setup.setting("DATA_ROOT") or str(plan.get("data_root") or "")
+    labels = ["--data-root", data_root] if data_root else []
+    protocol = str(plan["protocol_id"])
+    verified = setup.call("verify", out, "--protocol", protocol, "--key", str(public), *labels)
+    if verified == 0:
+        setup.steps.say(f"bundle: {out}/bundle  (check it again: make verify BUNDLE={out})")
+    return verified or code
+
+
+def verify(setup: Setup) -> int:
+    """Verify a bundle; what is not named is chosen here, and said."""
+    bundle = Path(setup.required("BUNDLE", "make verify BUNDLE=runs/quickstart-..."))
+    setup.prepare_environment()
+    protocol, chosen = setup.setting("PROTOCOL"), None
+    if protocol is None:
+        chosen = own_protocol(claimed_benchmark(bundle), own_protocols(BENCHMARKS))
+        protocol = str(chosen)
+        setup.steps.say(f"-- no PROTOCOL named: the bundle has to follow {_short(chosen)}")
+    trust = setup.options(trust="TRUST", key="KEY")
+    if not trust:
+        own = public_half(keys_directory(setup.site.env) / "default.pem")
+        trust = ["--key", str(own)]
+        setup.steps.say(f"-- no TRUST named: only your own key counts ({own})")
+    labels = _labels(setup, chosen)
+    return setup.call("verify", str(bundle), "--protocol", protocol, *trust, *labels)
+
+
+def _labels(setup: Setup, protocol: Path | None) -> list[str]:
+    """Return the option that names the labels, so that scores are recomputed; empty without."""
+    if setup.setting("DATA_ROOT"):
+        return setup.options(data_root="DATA_ROOT")
+    if protocol is not None and has_data(protocol, OWN_DATA):
+        return ["--data-root", str(OWN_DATA)]
+    setup.steps.say("-- no DATA_ROOT named: without the labels no score can be recomputed")
+    return []
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test(setup: Setup) -> int:
+    """Set up for development, then run all tests, on a real engine."""
+    setup.prepare_environment(dev=True)
+    with setup.steps.step("Test tools") as step:
+        ensure_tools(TEST_TOOLS, setup.site, step)
+        step.done("present")
+    setup.prepare_engine()
+    setup.child_env["SEALBENCH_REQUIRE_ENGINE"] = "1"
+    data_root = setup.setting("DATA_ROOT") or (SHARED_DATA if SHARED_DATA.is_dir() else None)
+    if data_root is not None:
+        setup.child_env["SEALBENCH_DATA_ROOT"] = str(Path(data_root).resolve())
+    selection = (setup.setting("TESTS") or "tests").split()
+    return setup.python_module("pytest", *selection)
+
+
+def lint(setup: Setup) -> int:
+    """Style, types, schemas, and every manifest that we ship."""
+    setup.prepare_environment(dev=True)
+    python, sealbench = (setup.python, "-m"), setup.sealbench
+    checks: list[tuple[str, ...]] = [
+        (*python, "ruff", "check", "."),
+        (*python, "ruff", "format", "--check", "."),
+        (*python, "mypy"),
+        (*python, "pytest", "-q", "tests/unit/test_schemas.py"),
+    ]
+    manifests = sorted((ROOT / "manifests").glob("*.yaml"))
+    checks += [(sealbench, "check", _short(path)) for path in manifests]
+    failed = []
+    for command in checks:
+        shown = " ".join([Path(command[0]).name, *command[1:]])
+        setup.steps.say(f".. {shown}")
+        if run_child(command, setup.child_env) != 0:
+            failed.append(shown)
+    for shown in failed:
+        setup.steps.say(f"-- failed: {shown}")
+    return 1 if failed else 0
+
+
+def build_images(setup: Setup) -> int:
+    """Build the method images and load them into the engine."""
+    setup.prepare_environment()
+    setup.prepare_engine()
+    return setup.call("images", "list")
+
+
+def doctor(setup: Setup) -> int:
+    """Tell what is missing; installs nothing but the environment that the question needs."""
+    setup.prepare_environment()
+    return setup.call("doctor", *setup.options(data_root="DATA_ROOT"))
+
+
+def clean(setup: Setup) -> int:
+    """Remove containers and folders that runs left."""
+    setup.prepare_environment()
+    return setup.call("clean")
+
+
+def bench(setup: Setup) -> int:
+    """Measure our speed against peers, both sides in one run."""
+    setup.prepare_environment(dev=True)
+    setup.prepare_engine()
+    return setup.python_module("tools.bench")
+
+
+TARGETS: dict[str, Callable[[Setup], int]] = {
+    "run": run,
+    "verify": verify,
+    "test": test,
+    "lint": lint,
+    "images": build_images,
+    "doctor": doctor,
+    "clean": clean,
+    "bench": bench,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one target and return its exit code."""
+    if len(arguments) != 1 or arguments[0] not in TARGETS:
+        sys.stderr.write(f"usage: python3 -m tools.bootstrap {{{'|'.join(TARGETS)}}}\n")
+        return EXIT_USAGE
+    try:
+        return TARGETS[arguments[0]](Setup(os.environ, Steps()))
+    except SetupError as error:
+        sys.stdout.flush()
+        sys.stderr.write(f"sealbench: {error.message}\n  fix: {error.fix}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("sealbench: cancelled\n")
+        return 21
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
