@@ -111,7 +111,7 @@ def parse_protocol(raw: bytes, path: Path) -> Protocol:
         limit = f"more than {MAX_PROTOCOL_BYTES >> 20} MiB"
         _refuse(path, "protocol.too-large", f"a protocol of {limit}", fix=_AGAIN)
     try:
-        outer = json.loads(raw)
+        outer = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         _refuse(path, "protocol.not-json", f"not JSON: {error}", fix=_AGAIN)
     schema = outer.get("schema") if isinstance(outer, dict) else None
