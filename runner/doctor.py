@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.errors import SealbenchError
+from runner.imagelock import LOCAL_LOCK, PUBLISHED_LOCK, load_locks
 from runner.progress import printable, size_text
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ CHECK_TIMEOUT_S = 10.0
 MIN_PYTHON = (3, 11)
 LOW_DISK_BYTES = 5 << 30  # the image set with a build's work folder, and some room for outputs
 NO_DISK_BYTES = 1 << 30
-LOCK = Path("images") / "images.lock.json"
-LOCAL_LOCK = Path(".cache") / "images" / "images.local.json"
 #: Commands that only checks by hand and tests use -> what for.
 OPTIONAL_TOOLS = {
     "openssl": "checking a signature without us",
@@ -64,6 +63,8 @@ class Machine:
     """What is looked at; the defaults are this machine and this checkout."""
 
     checkout: Path = field(default_factory=lambda: Path(__file__).resolve().parent.parent)
+    published_lock: Path = PUBLISHED_LOCK
+    local_lock: Path = LOCAL_LOCK
     data_root: Path | None = None
     open_engine: Callable[[], Engine] = _open_engine
     find_tool: Callable[[str], str | None] = shutil.which
@@ -198,9 +199,7 @@ def _measuring(info: EngineInfo) -> Finding:
 
 
 def _images(engine: Engine, info: EngineInfo, machine: Machine) -> list[Finding]:
-    from runner.imagelock import load_locks
-
-    locks = load_locks(machine.checkout / LOCK, machine.checkout / LOCAL_LOCK)
+    locks = load_locks(machine.published_lock, machine.local_lock)
     platform = f"{info.os}/{info.architecture}"
     findings: list[Finding] = []
     for name in sorted({*locks.published.methods, *locks.local.methods}):

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 import pytest
 
-from runner import doctor
 from runner.doctor import Finding, Machine, Status, as_document, as_text, diagnose, is_ready
 from runner.engine.api import Engine
 from runner.engine.fake import FAKE_INFO, FakeEngine, fake_image
@@ -35,7 +34,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with a locked image and a signing key."""
     root = tmp_path / "checkout"
     (root / "images").mkdir(parents=True)
-    (root / doctor.LOCK).write_bytes(lock(ID_A))
+    (root / "images" / "lock.json").write_bytes(lock(ID_A))
     keys = tmp_path / "keys"
     keys.mkdir()
     (keys / "default.pem").write_text("key", encoding="ascii")
@@ -50,6 +49,8 @@ def machine(checkout: Path) -> Machine:
     info = replace(FAKE_INFO, data_root=None, unenforceable=())
     return Machine(
         checkout=checkout,
+        published_lock=checkout / "images" / "lock.json",
+        local_lock=checkout / "cache" / "local.json",
         open_engine=lambda: FakeEngine(images=[fake_image(ID_A)], info=info),
         find_tool=lambda name: f"/usr/bin/{name}",
         free_bytes=lambda _: 100 * GIB,
@@ -198,7 +199,7 @@ def test_an_image_for_another_platform(machine: Machine) -> None:
 def test_an_image_that_was_built_here(
     machine: Machine, local_id: str, status: Status, words: str
 ) -> None:
-    path = machine.checkout / doctor.LOCAL_LOCK
+    path = machine.local_lock
     path.parent.mkdir(parents=True)
     path.write_bytes(lock(local_id))
     engine = FakeEngine(images=[fake_image(ID_A), fake_image(ID_B)])
@@ -208,7 +209,7 @@ def test_an_image_that_was_built_here(
 
 
 def test_a_broken_image_lock_is_told_with_its_fix(machine: Machine) -> None:
-    (machine.checkout / doctor.LOCK).write_text("{", encoding="ascii")
+    (machine.published_lock).write_text("{", encoding="ascii")
     findings = diagnose(machine)
     assert one(findings, "engine").status is Status.OK
     found = one(findings, "images")
