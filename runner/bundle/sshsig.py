@@ -1,0 +1,69 @@
+"""SSHSIG of manifest.json, so that ``ssh-keygen -Y verify`` alone can check who sealed a bundle.
+
+A convenience beside the receipt: same key, namespace ``sealbench``, format of OpenSSH's
+PROTOCOL.sshsig with SHA-512. It binds the manifest's bytes, not the receipt's claims.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import textwrap
+
+from runner.errors import BundleError, Where
+from runner.keys import PublicKey, SigningKey, ssh_string
+
+NAMESPACE = b"sealbench"
+FILE = "manifest.json.sig"
+_MAGIC = b"SSHSIG"
+_HASH = b"sha512"
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+
+
+def sign(message: bytes, key: SigningKey) -> bytes:
+    """Return the armoured signature file of a message."""
+    return _armour(key.public, key.sign(_signed_data(message)))
+
+
+def verify(signature_file: bytes, message: bytes, key: PublicKey) -> None:
+    """Raise ``BundleError`` unless the file is exactly this key's signature of the message.
+
+    Every field but the 64 signature bytes is compared as bytes: another namespace, hash or key
+    type is refused. Only where the lines are wrapped is free (``ssh-keygen`` wraps at 70).
+    """
+    lines = signature_file.decode("ascii", "replace").split("\n")
+    text = "".join(lines[1:-2])
+    try:
+        blob = base64.b64decode(text, validate=True)
+    except ValueError:
+        blob = b""
+    framed = lines[:1] == [_BEGIN] and lines[-2:] == [_END, ""]
+    exact = blob == _blob(key, blob[-64:]) and base64.b64encode(blob).decode() == text
+    if not framed or not exact or not key.verify(blob[-64:], _signed_data(message)):
+        raise BundleError(
+            "sshsig.signature",
+            f"not a signature of manifest.json by key {key.keyid[:16]}",
+            fix="remove the file or get it again; the receipt decides",
+            where=Where(file=FILE),
+        )
+
+
+def allowed_signers_line(principal: str, key: PublicKey) -> str:
+    """Return the line that ``ssh-keygen -Y verify -f`` wants for a signer."""
+    return f'{principal} namespaces="{NAMESPACE.decode()}" {key.openssh()}\n'
+
+
+def _signed_data(message: bytes) -> bytes:
+    digest = hashlib.sha512(message).digest()
+    return _MAGIC + b"".join(map(ssh_string, (NAMESPACE, b"", _HASH, digest)))
+
+
+def _blob(key: PublicKey, signature: bytes) -> bytes:
+    inner = ssh_string(b"ssh-ed25519") + ssh_string(signature)
+    fields = (key.ssh_blob, NAMESPACE, b"", _HASH, inner)
+    return _MAGIC + (1).to_bytes(4, "big") + b"".join(map(ssh_string, fields))
+
+
+def _armour(key: PublicKey, signature: bytes) -> bytes:
+    body = textwrap.wrap(base64.b64encode(_blob(key, signature)).decode(), 76)
+    return "\n".join([_BEGIN, *body, _END, ""]).encode()
