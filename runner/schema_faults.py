@@ -68,7 +68,7 @@ def shown(value: object) -> str:
 def suggest(word: str, known: Sequence[str]) -> str:
     """Return `` did you mean 'x'?`` for the closest known word, or nothing."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {str(close[0])!r}?" if close else ""
 
 
 def not_json(document: object) -> Iterator[SchemaFault]:

@@ -9,20 +9,24 @@ sum is exact in double precision, in any order.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy import float64
-    from numpy.random import PCG64
     from numpy.typing import NDArray
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
 _MANTISSA_BITS = 53
-#: Draws held at once: 32 MB of counts or raw numbers.
-_BLOCK_DRAWS = 1 << 22
+#: Draws made at once: the scratch arrays of more would leave the processor's cache.
+_BLOCK_DRAWS = 1 << 18
+#: Every metric and method on the same queries uses the same draws: keep them, 2 bytes each, in at
+#: most 64 MB for up to 524 queries and 32 MB for up to 8,388.
+_SMALL_DRAWS, _SMALL_KEPT = 1 << 19, 64
+_LARGE_DRAWS, _LARGE_KEPT = 1 << 23, 2
 
 
 def bootstrap_mean_ci(
@@ -46,14 +50,22 @@ def bootstrap_mean_ci(
         raise ValueError("the bootstrap needs a group of values")
     total = np.zeros(resamples)
     for position, values in enumerate(groups):
-        stream = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(position,)))
-        total += _resampled_means(values, stream, resamples)
+        total += _resampled_means(values, _Draws(seed, position, len(values), resamples))
     means = np.sort(total / len(groups))
     tail = (1.0 - confidence) / 2.0
     return _nearest_rank(means, tail), _nearest_rank(means, 1.0 - tail)
 
 
-def _resampled_means(values: NDArray[float64], stream: PCG64, resamples: int) -> NDArray[float64]:
+class _Draws(NamedTuple):
+    """Which resamples: those of the group at ``position`` with ``size`` values."""
+
+    seed: int
+    position: int
+    size: int
+    resamples: int
+
+
+def _resampled_means(values: NDArray[float64], draws: _Draws) -> NDArray[float64]:
     import numpy as np
 
     sample = np.asarray(values, dtype=np.float64)
@@ -62,27 +74,47 @@ def _resampled_means(values: NDArray[float64], stream: PCG64, resamples: int) ->
     count = len(sample)
     largest = float(np.abs(sample).max())
     if largest == 0.0:
-        return np.zeros(resamples)
+        return np.zeros(draws.resamples)
     bits = _MANTISSA_BITS - 1 - math.ceil(math.log2(count + 1)) - math.frexp(largest)[1]
     grid = np.rint(np.ldexp(sample, bits))
-    sums = np.empty(resamples)
-    step = max(1, _BLOCK_DRAWS // count)
-    for begin in range(0, resamples, step):
-        rows = min(step, resamples - begin)
-        sums[begin : begin + rows] = _count_matrix(stream, rows, count) @ grid
-    return np.ldexp(sums, -bits) / count
+    sums = np.concatenate([counts.astype(np.float64) @ grid for counts in _counts(draws)])
+    means: NDArray[float64] = np.ldexp(sums, -bits) / count
+    return means
 
 
-def _count_matrix(stream: PCG64, rows: int, count: int) -> NDArray[float64]:
-    """Return how often each of ``count`` values is drawn in each of ``rows`` resamples."""
+def _counts(draws: _Draws) -> Iterable[NDArray[Any]]:
+    """Return blocks of the count matrix, resamples x values: how often each value is drawn."""
+    total = draws.size * draws.resamples
+    if total <= _SMALL_DRAWS:
+        return _kept_small(draws)
+    return _kept_large(draws) if total <= _LARGE_DRAWS else _drawn(draws)
+
+
+@lru_cache(maxsize=_SMALL_KEPT)
+def _kept_small(draws: _Draws) -> tuple[NDArray[Any], ...]:
+    return tuple(_drawn(draws))
+
+
+@lru_cache(maxsize=_LARGE_KEPT)
+def _kept_large(draws: _Draws) -> tuple[NDArray[Any], ...]:
+    return tuple(_drawn(draws))
+
+
+def _drawn(draws: _Draws) -> Iterator[NDArray[Any]]:
     import numpy as np
 
-    raw = stream.random_raw(rows * count) >> np.uint64(32)
-    # Multiply and shift: a bias below count / 2**32, and no rejected draws.
-    drawn = ((raw * np.uint64(count)) >> np.uint64(32)).astype(np.int64).reshape(rows, count)
-    drawn += np.arange(rows)[:, None] * count
-    counts = np.bincount(drawn.ravel(), minlength=rows * count)
-    return counts.reshape(rows, count).astype(np.float64)
+    count = draws.size
+    stream = np.random.PCG64(np.random.SeedSequence(draws.seed, spawn_key=(draws.position,)))
+    kind = np.uint16 if count < 1 << 16 else np.uint32
+    step = max(1, _BLOCK_DRAWS // count)
+    for begin in range(0, draws.resamples, step):
+        rows = min(step, draws.resamples - begin)
+        raw = stream.random_raw(rows * count) >> np.uint64(32)
+        # Multiply and shift: a bias below count / 2**32, and no rejected draws.
+        drawn = ((raw * np.uint64(count)) >> np.uint64(32)).astype(np.int64).reshape(rows, count)
+        drawn += np.arange(rows)[:, None] * count
+        counts = np.bincount(drawn.ravel(), minlength=rows * count)
+        yield counts.reshape(rows, count).astype(kind)
 
 
 def _nearest_rank(ordered: NDArray[float64], fraction: float) -> float:
