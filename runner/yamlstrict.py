@@ -155,6 +155,13 @@ def _bad_character(character: str, where: Where) -> ManifestError:
             fix='use spaces; inside "double quotes" write \\t',
             where=where,
         )
+    if "\ud800" <= character <= "\udfff":
+        return ManifestError(
+            "manifest.half-character",
+            f"the escape U+{ord(character):04X} is half a character",
+            fix="write the character itself, or all of it as \\UXXXXXXXX",
+            where=where,
+        )
     return ManifestError(
         "manifest.control-character",
         f"there is the invisible character U+{ord(character):04X}",
