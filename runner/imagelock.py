@@ -7,6 +7,7 @@ machine came to when that was something else. The local one wins for runs, and t
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ from runner.schema_faults import suggest
 from runner.schemas import validate
 
 MAX_LOCK_BYTES = 4 << 20
+_ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED_LOCK = _ROOT / "images" / "images.lock.json"
+LOCAL_LOCK = _ROOT / ".cache" / "images" / "images.local.json"
+#: Machine names of the kernel -> those of container images; the rest are the same.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm/v7", "i686": "386"}
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _BARE_HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -84,14 +90,22 @@ class Locks:
         return sorted({*self.published.images, *self.local.images})
 
 
-def load_locks(published: Path, local: Path | None = None) -> Locks:
-    """Read the published lock, and the local lock where it exists.
+def host_platform() -> str:
+    """Return the platform of images that this machine's engine runs, such as ``linux/amd64``."""
+    machine = os.uname().machine
+    return f"linux/{_ARCHITECTURES.get(machine, machine)}"
 
-    Raises ``ImageError`` for a lock that is malformed, and for a published one that is not there.
+
+def load_locks(published: Path = PUBLISHED_LOCK, local: Path | None = LOCAL_LOCK) -> Locks:
+    """Read the locks; one that does not exist locks nothing.
+
+    Raises ``ImageError`` for a lock that is malformed or unreadable.
     """
-    if local is None or not local.exists():
-        return Locks(published=load_lock(published))
-    return Locks(published=load_lock(published), local=load_lock(local))
+    there = {path: load_lock(path) for path in (published, local) if path and path.exists()}
+    return Locks(
+        published=there.get(published, _EMPTY),
+        local=there.get(local, _EMPTY) if local else _EMPTY,
+    )
 
 
 def load_lock(path: Path) -> ImageLock:
@@ -267,5 +281,5 @@ def _not_a_pin(text: str, locks: Locks) -> ImageError:
         return ImageError("image.tag", message, fix=_HOW_TO_PIN)
     names = locks.names()
     message = f"no image {text!r} in the lock{suggest(text, names)}"
-    known = f"use one of: {', '.join(names)}; or " if names else ""
-    return ImageError("image.unknown", message, fix=f"{known}{_HOW_TO_PIN}")
+    known = f"use one of: {', '.join(names)}" if names else "make one: `sealbench images lock`"
+    return ImageError("image.unknown", message, fix=f"{known}; or {_HOW_TO_PIN}")
