@@ -20,6 +20,7 @@ MAX_TAIL_BYTES = 1 << 20
 #: Beyond its cap, output is read at this rate only: a flood must not take a core from the others.
 FLOOD_BYTES_PER_S = 64 << 20
 _FLOOD_STEP = 1 << 20
+_CLOSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +111,16 @@ class LogPump:
         self._thread.start()
 
     def finish(self, timeout_s: float) -> tuple[bool, tuple[str, ...]]:
-        """Call when the container is dead. Return (whether anything was left out, warnings)."""
+        """Call when the container is dead or never started; then ``timeout_s`` may be 0.
+
+        Return (whether anything was left out, warnings).
+        """
         self._hurry.set()
         self._thread.join(timeout_s)
         late = self._thread.is_alive()
         self._stream.close()
         if late:
-            self._thread.join(timeout_s)
+            self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
             return True, ("logs: the stream did not end with the container, so its end is missing",)
         warnings = [f"logs: the stream broke: {self._broken}"] if self._broken else []

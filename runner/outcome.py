@@ -28,6 +28,7 @@ from runner.model import Evidence, Limits, Outcome, RowsReport
 from runner.progress import duration_text, printable, size_text
 
 MAX_REASON = 500
+_HOW_IT_ENDED = {"KILL": "killed after its grace", "TERM": "ended on the stop signal"}
 #: Exit codes that shells and init programs give a meaning; a method may use them for its own ends.
 _USUAL_MEANING = {126: "command cannot be run", 127: "command not found"}
 
@@ -95,9 +96,7 @@ def _say_cancelled(evidence: Evidence, _limits: Limits | None) -> str:
 
 def _say_timeout(evidence: Evidence, limits: Limits | None) -> str:
     whole = "" if limits is None else f" (whole budget {duration(limits.wall_ms * 1_000_000)})"
-    ended = (
-        "killed after its grace" if evidence.signal_sent == "KILL" else "ended on the stop signal"
-    )
+    ended = _HOW_IT_ENDED.get(evidence.signal_sent or "", "it ended by itself, but too late")
     hints = [_memory_hint(evidence), _pids_hint(evidence), _output_hint(evidence)]
     told = f"its wall budget ran out{_after(evidence)}{whole}; {ended}; {_rows(evidence)}"
     return "; ".join([told, *filter(None, hints)])

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 #: Entries that one tick looks at; larger trees take several ticks.
 TICK_ENTRIES = 500
+#: Most that one count of rows reads.
+COUNT_BYTES = 4 << 20
 #: Blocks are rounded up and reserved ahead: allocation beyond the cap counts only past this slack.
 _BLOCK = 4096
 _SLACK_BYTES = 1 << 20
@@ -83,6 +86,44 @@ class OutputWatch:
         if self._walk is not None:
             self._walk.close()
         self._walk = None
+
+
+class RowCounter:
+    """Counts the lines of a growing ``rows.jsonl``, for those who watch; no verdict rests on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.open(folder, FOLDER_FLAGS)
+        self._file: int | None = None
+        self._lines = 0
+
+    def count(self) -> int | None:
+        """Return the lines so far, after reading at most ``COUNT_BYTES`` more; None without a
+        regular file."""
+        if self._file is None:
+            self._file = self._open()
+        if self._file is None:
+            return None
+        with suppress(OSError):
+            self._lines += os.read(self._file, COUNT_BYTES).count(b"\n")
+        return self._lines
+
+    def close(self) -> None:
+        """Release the file and its folder."""
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
+        os.close(self._folder)
+
+    def _open(self) -> int | None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            file = os.open("rows.jsonl", flags, dir_fd=self._folder)
+        except OSError:
+            return None
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+        return None
 
 
 class _Walk:

@@ -73,6 +73,7 @@ TABLE = [
         {"deadline_exceeded": True, "signal_sent": "KILL", "exit_code": 137, "rows": SOME},
         "ran out after 12.3 s (whole budget 1 min 00 s); killed after its grace; 120 of 300 rows",
     ),
+    ("timeout", DONE, {"deadline_exceeded": True}, "by itself, but too late"),
     ("timeout", DONE, {"deadline_exceeded": True, "oom_events": 1}, "killed for memory 1x"),
     ("timeout", DONE, {"deadline_exceeded": True, "pids_events": 5}, "processes was hit 5x"),
     ("timeout", DONE, {"deadline_exceeded": True, "output_exceeded": "output_bytes"}, "/out was"),

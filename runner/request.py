@@ -1,0 +1,151 @@
+"""What one unit's container is asked to be, and what came back."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.engine.api import ContainerSpec, Mount
+from runner.engine.create import hosts_mount
+from runner.errors import SealbenchError, StorageError
+from runner.model import Evidence, Limits, Unit
+
+#: Whom a method runs as when the supervisor is root: nobody.
+NOBODY = 65534
+#: Most characters of one text in a record.
+MAX_TEXT = 1000
+#: An absolute path that is no place inside a container.
+_HOST_PATH = re.compile(r"(?<![\w./])/(?!(?:in|out|cache|usr|bin|sbin|proc|dev)\b)[^\s\"':,;)]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitRequest:
+    """One unit to run. Folders exist, are absolute paths of this host, and are never recorded.
+
+    ``image_id`` is the engine's id of the image that ``prove_images`` found for the pin. ``in_dir``
+    and what it holds must be readable for ``user`` ("uid:gid", see ``container_user``).
+    ``work_dir`` is for the supervisor alone. ``remaining_wall_ms`` is what the method's earlier
+    units of this repeat left of its budget. Each log keeps up to ``limits.log_bytes``.
+    """
+
+    run_id: str
+    unit: Unit
+    image_id: str
+    command: tuple[str, ...]
+    limits: Limits
+    remaining_wall_ms: int
+    in_dir: Path
+    out_dir: Path
+    work_dir: Path
+    stdout_log: Path
+    stderr_log: Path
+    env: Mapping[str, str]
+    user: str
+    cache_dir: Path | None = None
+    rows_planned: int | None = None  # for progress only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitResult:
+    """What was observed. ``started`` is RFC 3339 UTC, None when the container never started;
+    ``wall_ms_used`` is what to take off the method's budget."""
+
+    evidence: Evidence
+    started: str | None
+    wall_ms_used: int
+
+
+def container_user() -> str:
+    """Whom methods run as: never root, and else the one who must read and remove their files."""
+    uid, gid = os.geteuid(), os.getegid()
+    return f"{NOBODY}:{NOBODY}" if uid == 0 else f"{uid}:{gid}"
+
+
+def method_env(limits: Limits, seed: int) -> dict[str, str]:
+    """The environment of every method; nothing of the host's own goes in."""
+    threads = str(max(1, math.ceil(limits.cpus_milli / 1000)))
+    return {
+        "HOME": "/tmp",  # noqa: S108 - a path inside the container
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "inputDataset": "/in",
+        "outputDir": "/out",
+        "SEALBENCH_SEED": str(seed),
+    }
+
+
+def unit_name(request: UnitRequest) -> str:
+    """A name for container and control group that no other attempt at the unit has."""
+    run, unit = (text.rpartition(":")[2][:12] for text in (request.run_id, request.unit.unit_id))
+    return f"{run}-{unit}-{secrets.token_hex(4)}"
+
+
+def container_spec(
+    request: UnitRequest,
+    *,
+    name: str,
+    labels: Mapping[str, str],
+    cgroup_parent: str | None,
+) -> ContainerSpec:
+    """Return the container that the request describes; writes its hosts file to ``work_dir``."""
+    limits = request.limits
+    mounts = [
+        Mount(source=request.in_dir, target="/in", read_only=True),
+        Mount(source=request.out_dir, target="/out", read_only=False),
+        hosts_mount(request.work_dir),
+    ]
+    if request.cache_dir is not None:
+        mounts.append(Mount(source=request.cache_dir, target="/cache", read_only=False))
+    return ContainerSpec(
+        image_id=request.image_id,
+        name=f"sealbench-{name}",
+        command=request.command,
+        user=request.user,
+        mounts=tuple(mounts),
+        env=request.env,
+        labels=labels,
+        memory_bytes=limits.memory_bytes,
+        cpus_milli=limits.cpus_milli,
+        pids=limits.pids,
+        tmp_bytes=limits.tmp_bytes,
+        shm_bytes=limits.shm_bytes,
+        # One more than the cap, so that a file that reaches it is over the cap and seen to be. The
+        # kernel's limit is one for all files, and shared memory counts as files.
+        file_size_bytes=max(limits.output_bytes, limits.tmp_bytes, limits.shm_bytes) + 1,
+        cgroup_parent=cgroup_parent,
+    )
+
+
+def give_folders(request: UnitRequest) -> None:
+    """Hand the writable folders to the container's user when that is not ourselves.
+
+    Raises ``StorageError`` where that is impossible.
+    """
+    uid, gid = (int(part) for part in request.user.split(":"))
+    if os.geteuid() != 0:
+        return
+    for folder in (request.out_dir, request.cache_dir):
+        if folder is None:
+            continue
+        try:
+            os.chown(folder, uid, gid, follow_symlinks=False)
+            folder.chmod(0o700)
+        except OSError as error:
+            raise StorageError(
+                "storage.not-given",
+                f"cannot hand {folder} to user {uid}: {os.strerror(error.errno or 0)}",
+                fix="put the output on a file system that knows owners",
+            ) from error
+
+
+def without_host_paths(error: SealbenchError) -> str:
+    """An error's message, fit for a record: an engine's own words name folders of the host."""
+    return _HOST_PATH.sub("<path>", f"{error.message} [{error.code}]")[:MAX_TEXT]

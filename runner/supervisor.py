@@ -1,0 +1,366 @@
+"""Run one unit in its container under hard limits, and tell what was observed.
+
+create -> prove the image -> attach -> start -> watch -> TERM, grace, KILL -> proof of death ->
+account -> remove. Whatever happens in between, an engine that dies or a ``KeyboardInterrupt``, the
+end is reached: killed, proven dead, removed. Nothing is judged here; see ``outcome.classify``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from runner.clock import Clock, SystemClock
+from runner.container import EXIT, LOST, Container
+from runner.engine import lease
+from runner.engine.api import Engine
+from runner.engine.usage import Cgroups
+from runner.errors import EngineError, StorageError
+from runner.logs import CappedLog, LogPump
+from runner.model import Evidence
+from runner.outwatch import OutputWatch, RowCounter
+from runner.progress import UnitTick
+from runner.request import (
+    MAX_TEXT,
+    UnitRequest,
+    UnitResult,
+    container_spec,
+    give_folders,
+    unit_name,
+    without_host_paths,
+)
+from runner.signals import CancelToken
+
+TICK_NS = 100_000_000
+MAX_TICK_NS = 1_000_000_000
+#: The least time to the next look is the cost of the last one times this: looking at a large tree
+#: must not take a core from the methods.
+TICK_SHARE = 50
+PROGRESS_NS = 500_000_000
+KILL_WAIT_NS = 10_000_000_000
+LOGS_S = 3.0
+#: How long a lost engine is asked again before its container is left to ``sealbench clean``.
+PATIENCE_S = 20.0
+#: A lease outlives the unit's budget by this much; afterwards anybody may sweep the container.
+LEASE_MARGIN_S = 3600
+#: Below this much free space the unit is stopped, before the disk is full for everybody.
+DISK_FLOOR_BYTES = 128 << 20
+
+CANCELLED, DEADLINE, DISK = "cancelled", "deadline", "disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """What units run on."""
+
+    engine: Engine
+    cgroups: Cgroups
+    clock: Clock = field(default_factory=SystemClock)
+    patience_s: float = PATIENCE_S
+
+
+def run_unit(
+    platform: Platform,
+    request: UnitRequest,
+    *,
+    cancel: CancelToken,
+    on_progress: Callable[[UnitTick], None] | None = None,
+) -> UnitResult:
+    """Run the unit to its end and return what was observed. Blocks; safe in several threads.
+
+    Never raises for what a method or the engine does: that is evidence. Raises ``StorageError``
+    when the folders or logs cannot be prepared, before anything was started.
+    """
+    reason = _reason_not_to_start(request, cancel)
+    if reason is not None:
+        return UnitResult(
+            evidence=Evidence(not_started_reason=reason), started=None, wall_ms_used=0
+        )
+    give_folders(request)
+    with ExitStack() as closing:
+        attempt = _Attempt(platform, request, cancel, closing)
+        attempt.run(on_progress)
+    return attempt.result()
+
+
+def _reason_not_to_start(request: UnitRequest, cancel: CancelToken) -> str | None:
+    if cancel.cancelled:
+        return "the run was cancelled before this unit's turn"
+    if request.remaining_wall_ms <= 0:
+        return "earlier units of this repeat used up the method's wall budget"
+    return None
+
+
+class _Attempt:
+    """One attempt at a unit. Each thing that it opens is closed by ``closing``, the last one being
+    the container, which is therefore ended first."""
+
+    def __init__(
+        self, platform: Platform, request: UnitRequest, cancel: CancelToken, closing: ExitStack
+    ) -> None:
+        self._request, self._cancel, self._clock = request, cancel, platform.clock
+        self._evidence = Evidence(load_start=_load())
+        self._started: str | None = None
+        self._started_ns = 0
+        self._memory: int | None = None
+        self._over = False  # the end was seen, or can no longer be seen
+        self._pump: LogPump | None = None
+        self._words = SimpleQueue[str]()
+        closing.enter_context(cancel.listen(self._words))
+        self._out, self._rows, self._logs = _open_files(request, closing)
+        self._floor = DISK_FLOOR_BYTES if _free_bytes(request.out_dir) > DISK_FLOOR_BYTES else 0
+        name = unit_name(request)
+        self._group = platform.cgroups.open_unit(name, memory_bytes=request.limits.memory_bytes)
+        closing.callback(self._group.close)
+        life_ms = request.remaining_wall_ms + request.limits.grace_ms
+        spec = container_spec(
+            request,
+            name=name,
+            labels=lease.labels(
+                run_id=request.run_id,
+                unit_id=request.unit.unit_id,
+                expires_epoch=int(self._clock.epoch()) + life_ms // 1000 + LEASE_MARGIN_S,
+            ),
+            cgroup_parent=self._group.parent,
+        )
+        self._container = Container(
+            platform.engine, spec, clock=self._clock, patience_s=platform.patience_s
+        )
+        closing.callback(self._container.close)
+        closing.callback(self._end)
+
+    def result(self) -> UnitResult:
+        """What was observed, once everything is closed."""
+        wall_ns = self._evidence.wall_ns or 0
+        return UnitResult(
+            evidence=self._evidence, started=self._started, wall_ms_used=-(-wall_ns // 1_000_000)
+        )
+
+    def run(self, on_progress: Callable[[UnitTick], None] | None) -> None:
+        """Launch, watch and stop the container; ``closing`` does the rest."""
+        try:
+            if not self._launch():
+                return
+            cause = self._watch(on_progress)
+            if cause is not None:
+                self._stop(cause)
+            elif self._container.lost is not None:
+                raise self._container.lost
+        except EngineError as error:
+            self._fail(error)
+
+    def _launch(self) -> bool:
+        container, pinned = self._container, self._request.image_id
+        container.create()
+        found = container.image_id()
+        if found != pinned:
+            failure = f"the container was created from {found}, not from the pinned {pinned}"
+            self._note(engine_failure=failure)
+            return False
+        self._pump = LogPump(container.attach(), *self._logs)
+        if self._cancel.cancelled:
+            self._note(not_started_reason="the run was cancelled before the container started")
+            return False
+        self._started_ns = container.start(self._words)
+        self._started = self._clock.utc_stamp()
+        self._note(started=True)
+        pid = container.hold()
+        if pid is not None:
+            self._group.adopt(pid)
+        return True
+
+    def _watch(self, on_progress: Callable[[UnitTick], None] | None) -> str | None:
+        """Return why the container must be stopped; None when it ended by itself or was lost."""
+        deadline = self._started_ns + self._request.remaining_wall_ms * 1_000_000
+        next_look = next_tell = self._started_ns + TICK_NS
+        while True:
+            if self._over_within(min(next_look, deadline)):
+                return None
+            now = self._clock.monotonic_ns()
+            if self._cancel.cancelled:
+                return CANCELLED
+            if now >= deadline:
+                return DEADLINE
+            if now < next_look:
+                continue
+            cause = self._look()
+            if cause is not None:
+                return cause
+            if on_progress is not None and now >= next_tell:
+                on_progress(self._tick(now))
+                next_tell = now + PROGRESS_NS
+            cost = self._clock.monotonic_ns() - now
+            next_look = now + min(max(TICK_NS, cost * TICK_SHARE), MAX_TICK_NS)
+
+    def _look(self) -> str | None:
+        """One look at memory, output and disk; the name of what is beyond its bound."""
+        self._memory = self._group.live().memory_bytes
+        exceeded = self._out.tick()
+        if exceeded is None and _free_bytes(self._request.out_dir) < self._floor:
+            return DISK
+        return exceeded
+
+    def _tick(self, now: int) -> UnitTick:
+        return UnitTick(
+            rows_done=self._rows.count(),
+            elapsed_ms=(now - self._started_ns) // 1_000_000,
+            budget_ms=self._request.remaining_wall_ms,
+            memory_bytes=self._memory,
+            memory_limit_bytes=self._request.limits.memory_bytes,
+            rows_planned=self._request.rows_planned,
+        )
+
+    def _stop(self, cause: str) -> None:
+        """TERM, grace, KILL. Only a deadline or a first cancellation leaves a grace: what floods
+        the disk would use it to go on."""
+        if cause == CANCELLED:
+            self._note(cancelled=True)
+        elif cause == DEADLINE:
+            self._note(deadline_exceeded=True)
+        elif cause == DISK:
+            self._note(engine_failure="the disk of the output folder is nearly full")
+        else:
+            self._note(output_exceeded=cause)
+        grace_ns = self._request.limits.grace_ms * 1_000_000
+        if cause in (CANCELLED, DEADLINE) and grace_ns > 0 and not self._cancel.at_once:
+            self._send("TERM")
+            self._wait_out(grace_ns)
+        if not self._over:
+            self._send("KILL")
+            until = self._clock.monotonic_ns() + KILL_WAIT_NS
+            while not self._over_within(until) and self._clock.monotonic_ns() < until:
+                pass
+
+    def _wait_out(self, grace_ns: int) -> None:
+        """Let the grace pass, unless the unit ends, someone asks again, or the output floods."""
+        until = self._clock.monotonic_ns() + grace_ns
+        while (now := self._clock.monotonic_ns()) < until:
+            if self._over_within(min(until, now + TICK_NS)) or self._cancel.at_once:
+                return
+            if self._look() is not None:
+                return
+
+    def _over_within(self, until_ns: int) -> bool:
+        """Wait for the end; also returns, with False, when someone cancels."""
+        if not self._over:
+            rest_s = max(0, until_ns - self._clock.monotonic_ns()) / 1e9
+            with suppress(Empty):
+                self._over = self._words.get(timeout=rest_s) in (EXIT, LOST)
+        return self._over
+
+    def _end(self) -> None:
+        """Make sure that it is dead, take the account, remove it. Never raises ``EngineError``."""
+        container = self._container
+        if container.ident is not None:
+            try:
+                self._note(death_proven=container.prove_dead())
+                self._settle()
+            except EngineError as error:
+                self._fail(error)
+        if self._pump is not None:
+            truncated, warnings = self._pump.finish(LOGS_S if self._evidence.started else 0)
+            self._note(log_truncated=truncated)
+            self._warn(*warnings)
+        self._take_account()
+        try:
+            container.remove()
+        except EngineError as error:
+            self._warn(f"`sealbench clean` must remove the container: {without_host_paths(error)}")
+        self._note(load_end=_load())
+
+    def _settle(self) -> None:
+        """Ask the engine how the dead container ended."""
+        found = self._container.final_state()
+        if found is None:
+            raise EngineError(
+                "engine.not-there", "somebody else removed the container", fix="run the unit again"
+            )
+        if not self._evidence.started:
+            return
+        code = found.exit_code if found.exit_code is not None else self._container.exit_code
+        wall_ns = (self._container.exit_ns or self._clock.monotonic_ns()) - self._started_ns
+        self._note(exit_code=code, engine_oom_flag=found.oom_flag, wall_ns=wall_ns)
+        stopped = self._evidence.cancelled or self._evidence.output_exceeded is not None
+        if wall_ns > self._request.remaining_wall_ms * 1_000_000 and not stopped:
+            self._note(deadline_exceeded=True)  # it ended by itself, but too late
+
+    def _take_account(self) -> None:
+        if not self._evidence.started:
+            return
+        usage = self._group.usage()
+        self._note(
+            oom_events=usage.oom_events,
+            pids_events=usage.pids_events,
+            throttled_periods=usage.throttled_periods,
+            peak_memory_bytes=usage.peak_memory_bytes,
+            rss_peak_bytes=usage.rss_peak_bytes,
+            cpu_ns=usage.cpu_ns,
+            unmeasured={
+                name: reason
+                for name, reason in sorted(usage.unmeasured.items())
+                if name in Evidence.__dataclass_fields__
+            },
+        )
+        size = self._out.measure()
+        if size.exceeded is not None and self._evidence.output_exceeded is None:
+            self._note(output_exceeded=size.exceeded)
+        if size.unseen:
+            self._warn(f"/out: {size.unseen} folders could not be looked into")
+
+    def _send(self, name: str) -> None:
+        self._container.send(name)
+        self._note(signal_sent=name)
+
+    def _note(self, **facts: object) -> None:
+        self._evidence = replace(self._evidence, **facts)  # type: ignore[arg-type]  # by field name
+
+    def _warn(self, *texts: str) -> None:
+        self._note(warnings=(*self._evidence.warnings, *(text[:MAX_TEXT] for text in texts)))
+
+    def _fail(self, error: EngineError) -> None:
+        """Keep the first failure: those that follow come of it."""
+        if self._evidence.engine_failure is None:
+            self._note(engine_failure=without_host_paths(error))
+
+
+def _open_files(
+    request: UnitRequest, closing: ExitStack
+) -> tuple[OutputWatch, RowCounter, tuple[CappedLog, CappedLog]]:
+    limits = request.limits
+    try:
+        watch = OutputWatch(
+            request.out_dir, max_bytes=limits.output_bytes, max_files=limits.output_files
+        )
+        closing.callback(watch.close)
+        rows = RowCounter(request.out_dir)
+        closing.callback(rows.close)
+        logs = []
+        for path in (request.stdout_log, request.stderr_log):
+            logs.append(CappedLog(path, limits.log_bytes))
+            closing.callback(logs[-1].close)
+    except OSError as error:
+        raise StorageError(
+            "storage.not-prepared",
+            f"cannot open {error.filename}: {os.strerror(error.errno or 0)}",
+            fix="see that the output folder exists, is yours and has space",
+        ) from error
+    return watch, rows, (logs[0], logs[1])
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return DISK_FLOOR_BYTES
+    return found.f_bavail * found.f_frsize
+
+
+def _load() -> float | None:
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
