@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from runner.datasets.beir import RetrievalDataset
     from runner.protocol.load import Protocol as FrozenProtocol
     from runner.tasks.retrieval_inputs import BlindCorpus, InputReport, TaskOptions
+    from runner.tasks.retrieval_score import UnitScorer, UnitScores
 
 _MODULES = {"retrieval": "runner.tasks.retrieval"}
 
@@ -42,6 +43,27 @@ class Task(Protocol):
         corpus: BlindCorpus | None = None,
     ) -> InputReport:
         """Write what a method may see, and nothing else."""
+
+    def unit_scorer(
+        self,
+        dataset: RetrievalDataset,
+        protocol: FrozenProtocol,
+        splits: Sequence[str],
+        *,
+        artifact: Path | None = None,
+    ) -> UnitScorer:
+        """Return a scorer to feed while the rows of a unit are read."""
+
+    def score_unit(
+        self,
+        parts: Sequence[Path],
+        dataset: RetrievalDataset,
+        protocol: FrozenProtocol,
+        splits: Sequence[str],
+        *,
+        artifact: Path | None = None,
+    ) -> UnitScores:
+        """Score the row files of a unit."""
 
 
 def task_names() -> tuple[str, ...]:

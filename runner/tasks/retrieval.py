@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.datasets.beir import RetrievalDataset
 from runner.errors import ProtocolError
@@ -18,6 +20,9 @@ from runner.tasks.retrieval_inputs import (
     write_blind_inputs,
 )
 
+if TYPE_CHECKING:
+    from runner.tasks.retrieval_score import UnitScorer, UnitScores
+
 __all__ = [
     "BlindCorpus",
     "InputReport",
@@ -26,6 +31,8 @@ __all__ = [
     "discard_inputs",
     "expected_ids",
     "metrics_for",
+    "score_unit",
+    "unit_scorer",
     "write_blind_corpus",
     "write_blind_inputs",
 ]
@@ -54,3 +61,30 @@ def expected_ids(
 ) -> tuple[str, ...]:
     """Return the queries that a method must answer for these splits, in the order of ``all``."""
     return union_of(split_ids(dataset.queries.keys(), protocol.calibration), splits)
+
+
+def unit_scorer(
+    dataset: RetrievalDataset,
+    protocol: Protocol,
+    splits: Sequence[str],
+    *,
+    artifact: Path | None = None,
+) -> UnitScorer:
+    """Return a scorer to feed while rows are read; see ``retrieval_score.UnitScorer``."""
+    from runner.tasks.retrieval_score import UnitScorer  # numpy: not for `check` and `plan`
+
+    return UnitScorer(dataset, protocol, splits, artifact=artifact)
+
+
+def score_unit(
+    parts: Sequence[Path],
+    dataset: RetrievalDataset,
+    protocol: Protocol,
+    splits: Sequence[str],
+    *,
+    artifact: Path | None = None,
+) -> UnitScores:
+    """Score the row files of one unit; see ``retrieval_score.score_unit``."""
+    from runner.tasks import retrieval_score
+
+    return retrieval_score.score_unit(parts, dataset, protocol, splits, artifact=artifact)

@@ -1,0 +1,228 @@
+"""Rankings of one unit -> metrics of every split, a summary of each, and the score artifact.
+
+Rows are taken block by block, from whoever reads them: the harvest and the verifier both check,
+hash and score in one pass. Memory holds a row of numbers a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from runner.datasets.beir import RetrievalDataset
+from runner.datasets.lines import FileDigest
+from runner.metrics.names import parse_metric
+from runner.metrics.qrels import Qrels
+from runner.metrics.ranking import NOT_FULL, PerQuery, RankingScorer
+from runner.metrics.ranks import RankedBlock
+from runner.metrics.summary import SummaryBuilder
+from runner.model import RowsReport
+from runner.protocol.load import Protocol
+from runner.protocol.policies import EXCLUDE
+from runner.protocol.splits import split_ids, union_of
+from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows, file_lines, read_rows
+from runner.tasks.retrieval_artifact import ScoreArtifact
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitScore:
+    """One unit on one split; the members are those of ``results.ScoredUnit``.
+
+    ``scores`` has every metric of the protocol: the mean over ``queries`` queries, or None with a
+    reason in ``reasons``. ``samples`` has per measured metric the values that the mean is over, in
+    split order. ``summary`` is ``RetrievalSummary.as_dict()`` over all queries of the split.
+    """
+
+    split: str
+    queries: int
+    scores: Mapping[str, float | None]
+    reasons: Mapping[str, str]
+    samples: Mapping[str, NDArray[float64]]
+    summary: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitScores:
+    """All of one unit. ``per_query`` has the queries of its splits in the order of ``all``.
+
+    ``artifact`` is None where no score artifact was asked for.
+    """
+
+    splits: tuple[SplitScore, ...]
+    per_query: PerQuery
+    artifact: FileDigest | None
+
+
+class UnitScorer:
+    """Scores the rows of one unit; a context manager, since the artifact holds a file open.
+
+    Give ``checker()`` and ``add`` to ``rows.read_rows``, then ask ``result`` with its report.
+    """
+
+    def __init__(
+        self,
+        dataset: RetrievalDataset,
+        protocol: Protocol,
+        splits: Sequence[str],
+        *,
+        artifact: Path | None = None,
+    ) -> None:
+        """Score for the run's ``splits``; ``artifact`` names a new file for the score artifact.
+
+        Raises ``ProtocolError`` for a split or metric that does not exist, ``OSError`` where the
+        artifact's folder cannot be written.
+        """
+        self._dataset, self._protocol = dataset, protocol
+        every = split_ids(dataset.queries.keys(), protocol.calibration)
+        self._asked = union_of(every, splits)
+        self._splits = {name: every[name] for name in splits}
+        self._metrics = tuple(map(parse_metric, protocol.metrics))
+        self._qrels = Qrels.of({query: dataset.qrels[query] for query in self._asked})
+        self._summaries = {
+            name: SummaryBuilder(ids, top_k=protocol.top_k) for name, ids in self._splits.items()
+        }
+        self._fullness = _Fullness(dataset.document_count, protocol.top_k)
+        self._scorer: RankingScorer | None = None
+        self._artifact = (
+            None
+            if artifact is None
+            else ScoreArtifact(artifact, self._asked, dataset.qrels, protocol.top_k)
+        )
+
+    def __enter__(self) -> UnitScorer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._artifact is not None:
+            self._artifact.__exit__(kind, error, trace)
+
+    def checker(self) -> RetrievalRows:
+        """Return the checker of rows that this scorer can take."""
+        return RetrievalRows(RetrievalIds.of(self._asked, self._dataset.documents))
+
+    def add(self, rows: Sequence[RetrievalRow]) -> None:
+        """Take in checked rows, in any order, each query once."""
+        self._fullness.see(rows)
+        if self._scorer is None:
+            # The first block shows whether rankings are full; deep ones cost time to read.
+            self._scorer = self._new_scorer()
+        block = RankedBlock.of(rows)
+        self._scorer.add(block)
+        for summary in self._summaries.values():
+            summary.add(block)
+        if self._artifact is not None:
+            self._artifact.add(block)
+
+    def result(self, report: RowsReport) -> UnitScores:
+        """Return the scores, and write the artifact; ``report`` is that of the rows' reader.
+
+        A split with a query that has no row, and every split of rows with a fault, is unmeasured:
+        None for all metrics, never a mean of what there is. A row with an error counts as an empty
+        ranking.
+        """
+        per_query = (self._scorer or self._new_scorer()).result()
+        if not self._fullness.full:  # a later row may have shown what the first did not
+            full = [metric.name for metric in self._metrics if metric.full]
+            per_query = replace(per_query, unmeasured=dict.fromkeys(full, NOT_FULL))
+        faults = report.fault_count
+        why = f"{faults} faults in the rows" if faults else None
+        return UnitScores(
+            splits=tuple(self._split(name, per_query, why) for name in self._splits),
+            per_query=per_query,
+            artifact=None if self._artifact is None else self._artifact.save(),
+        )
+
+    def _new_scorer(self) -> RankingScorer:
+        return RankingScorer(
+            self._qrels,
+            self._metrics,
+            top_k=self._protocol.top_k,
+            full_rankings=self._fullness.full,
+        )
+
+    def _split(self, name: str, per_query: PerQuery, why: str | None) -> SplitScore:
+        positions = [self._qrels.index[query] for query in self._splits[name]]
+        missing = sum(not per_query.answered[position] for position in positions)
+        if missing:
+            why = why or f"{missing} of {len(positions)} queries have no row"
+        if self._protocol.query_policy == EXCLUDE:
+            positions = [at for at in positions if self._qrels.positives[at]]
+        if not positions:
+            why = why or "no query of the split has a relevant document"
+        names = [metric.name for metric in self._metrics]
+        reasons = dict.fromkeys(names, why) if why else dict(per_query.unmeasured)
+        columns = {metric: per_query.column(metric) for metric in names if metric not in reasons}
+        return SplitScore(
+            split=name,
+            queries=len(positions),
+            scores={
+                metric: None if metric in reasons else per_query.mean(metric, positions)
+                for metric in names
+            },
+            reasons=reasons,
+            samples={
+                metric: column[positions]
+                for metric, column in columns.items()
+                if column is not None
+            },
+            summary=self._summaries[name].result().as_dict(),
+        )
+
+
+def score_unit(
+    parts: Sequence[Path],
+    dataset: RetrievalDataset,
+    protocol: Protocol,
+    splits: Sequence[str],
+    *,
+    artifact: Path | None = None,
+) -> UnitScores:
+    """Score the row files of one unit, read as one file in the order given.
+
+    See ``UnitScorer`` for arguments and errors, and ``UnitScorer.result`` for what is unmeasured.
+    """
+    with UnitScorer(dataset, protocol, splits, artifact=artifact) as scorer:
+        report = read_rows(_lines(parts), scorer.checker(), on_block=scorer.add).report
+        return scorer.result(report)
+
+
+def _lines(parts: Sequence[Path]) -> Iterator[bytes]:
+    for part in parts:
+        with part.open("rb") as stream:
+            yield from file_lines(stream)
+
+
+class _Fullness:
+    """Does every ranking hold all that the method could return?
+
+    Yes where the protocol's depth lets a method return the whole corpus, and where each ranking
+    (but that of a failed query) has every document.
+    """
+
+    def __init__(self, documents: int, top_k: int) -> None:
+        self._documents = documents
+        self._asked_for_all = top_k >= documents
+        self._seen_cut = False
+
+    @property
+    def full(self) -> bool:
+        """What holds of the rows seen so far; it can only turn from True to False."""
+        return self._asked_for_all or not self._seen_cut
+
+    def see(self, rows: Sequence[RetrievalRow]) -> None:
+        """Look at the lengths of some rankings."""
+        self._seen_cut = self._seen_cut or any(
+            row.error is None and len(row.documents) != self._documents for row in rows
+        )
