@@ -117,11 +117,17 @@ def _lines_of(source: BinaryIO | Iterable[bytes]) -> Iterable[bytes]:
 
 def file_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield lines with their LF. A longer line than allowed comes in pieces without one."""
-    if isinstance(stream, io.RawIOBase):
-        # Unbuffered files read a byte at a time to find the LF.
-        stream = io.BufferedReader(stream, READ_BUFFER)
-    while line := stream.readline(MAX_LINE_BYTES):
-        yield line
+    if not isinstance(stream, io.RawIOBase):
+        while line := stream.readline(MAX_LINE_BYTES):
+            yield line
+        return
+    # An unbuffered file reads a byte at a time to find the LF.
+    buffered = io.BufferedReader(stream, READ_BUFFER)
+    try:
+        while line := buffered.readline(MAX_LINE_BYTES):
+            yield line
+    finally:
+        buffered.detach()  # or it would close the caller's file
 
 
 class _Reader(Generic[RowT]):
