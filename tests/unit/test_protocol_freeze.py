@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -284,6 +285,23 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         write_frozen(*freeze(MANIFEST, tmp_path / "data"), tmp_path / "file" / "out")
+
+
+def test_a_disk_that_fills_up_leaves_the_old_protocol_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_beir(tmp_path / "data" / "toy")
+    out = tmp_path / "out"
+    write_frozen(*freeze(MANIFEST, tmp_path / "data"), out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError) as caught:
+        write_frozen(*freeze(manifest_with(seed=1), tmp_path / "data"), out, force=True)
+    assert caught.value.code == "storage.full"
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 # --- the published benchmarks --------------------------------------------------------------------
