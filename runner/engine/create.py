@@ -72,9 +72,7 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
         "OomKillDisable": False,
         "OomScoreAdj": OOM_SCORE_ADJ,
         "ShmSize": spec.shm_bytes,
-        # Executable on purpose: numba, torch and cffi compile into /tmp and map the result, and
-        # /out is executable anyway.
-        "Tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,size={spec.tmp_bytes},mode=1777"},  # noqa: S108 - a path inside the container
+        "Tmpfs": {"/tmp": _tmp_options(spec)},  # noqa: S108 - a path inside the container
         "Mounts": [_mount(mount) for mount in spec.mounts],
         # json-file grew 30 MB of output to 1.07 GB and lost non-UTF-8 bytes.
         "LogConfig": {"Type": "none", "Config": {}},
@@ -89,6 +87,16 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
     if spec.cgroup_parent is not None:
         config["CgroupParent"] = spec.cgroup_parent
     return config
+
+
+def _tmp_options(spec: ContainerSpec) -> str:
+    # Executable on purpose: numba, torch and cffi compile into /tmp and map the result, and /out
+    # is executable anyway.
+    options = f"rw,nosuid,nodev,exec,size={spec.tmp_bytes},mode=1777"
+    uid, _, gid = spec.user.partition(":")
+    # The runtime gives the mount the mode of the image's own /tmp, which may be 0755: then only
+    # its owner can write.
+    return f"{options},uid={uid},gid={gid}" if uid.isdigit() and gid.isdigit() else options
 
 
 def _mount(mount: Mount) -> dict[str, Any]:

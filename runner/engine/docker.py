@@ -137,7 +137,8 @@ class DockerEngine:
             try:
                 return AttachedLogs(raw.fileno())
             finally:
-                raw.close()
+                # The stream has a descriptor of its own; the client's end must not stay open.
+                raw._response.close()
 
     def start(self, container_id: str) -> None:
         with self._client("start a container") as client:

@@ -1,0 +1,55 @@
+"""Fixtures that any test may ask for: a real engine, and a tiny image in it."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from runner.engine.api import Engine
+from runner.engine.docker import DockerEngine
+from runner.errors import EngineError
+from tests.tiny_image import NoBusyboxError, TinyImage, build_tiny_image
+
+ENGINE_REQUIRED = os.environ.get("SEALBENCH_REQUIRE_ENGINE") == "1"
+
+
+def _unavailable(reason: str) -> None:
+    """Where the engine is promised, a missing one is a failure; elsewhere the test is skipped."""
+    if ENGINE_REQUIRED:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[DockerEngine]:
+    """The engine that DOCKER_HOST or the usual sockets lead to."""
+    try:
+        found = DockerEngine()
+        found.info()
+    except EngineError as error:
+        _unavailable(f"no container engine: {error}")
+        raise
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def tiny(engine: Engine) -> TinyImage:
+    """The tiny image, loaded. It stays in the engine: other test runs may be using it."""
+    try:
+        image = build_tiny_image()
+    except NoBusyboxError as error:
+        _unavailable(str(error))
+        raise
+    if engine.inspect_image(image.image_id) is None:
+        assert engine.load_image(io.BytesIO(image.archive)) == (image.image_id,)
+    return image
+
+
+@pytest.fixture(scope="session")
+def tiny_image(tiny: TinyImage) -> str:
+    """The image id of the tiny image."""
+    return tiny.image_id
