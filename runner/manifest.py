@@ -13,7 +13,14 @@ from typing import Any
 
 from runner.canonical import Json
 from runner.errors import ManifestError, ProtocolError
-from runner.manifest_read import Faults, in_file_order, raise_first, read_manifest
+from runner.manifest_read import (
+    Checked,
+    Faults,
+    check_manifest_bytes,
+    in_file_order,
+    raise_first,
+    read_manifest,
+)
 from runner.model import Limits, Outcome
 from runner.protocol.policies import check_revision
 from runner.schema_faults import suggest
@@ -126,12 +133,23 @@ def load_freeze_manifest(path: Path) -> FreezeManifest:
 def lint_run_manifest(path: Path) -> tuple[RunManifest | None, tuple[ManifestError, ...]]:
     """Return a run manifest and all of its faults; None where the faults leave nothing to use."""
     try:
-        checked = read_manifest(path, "run")
+        return _run_manifest(read_manifest(path, "run"))
     except ManifestError as error:
         return None, (error,)
+
+
+def parse_run_manifest(raw: bytes, path: Path) -> RunManifest:
+    """Return the run manifest in these bytes; ``path`` names them and is not opened."""
+    manifest, faults = _run_manifest(check_manifest_bytes(raw, path, "run"))
+    if manifest is None or faults:
+        raise_first(faults)
+    return manifest
+
+
+def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestError, ...]]:
     if checked.faults:
         return None, in_file_order(checked.faults)
-    data, faults = checked.data, Faults(checked.places)
+    path, data, faults = checked.path, checked.data, Faults(checked.places)
     base = path.parent
     data_root = data.get("data_root")
     splits = list(data["splits"])

@@ -78,7 +78,11 @@ def read_manifest(path: Path, kind: str) -> Checked:
 
     Raises ``ManifestError`` when there is nothing to look at: no file, no YAML.
     """
-    raw = _read(path)
+    return check_manifest_bytes(_read(path), path, kind)
+
+
+def check_manifest_bytes(raw: bytes, path: Path, kind: str) -> Checked:
+    """``read_manifest`` for bytes that are at hand; ``path`` names them and is not opened."""
     document = read_yaml(raw, str(path))
     faults = document.faults
     if not faults:

@@ -1,0 +1,126 @@
+"""Put what a run left behind into a bundle and seal it: the only writer of result files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner import __version__
+from runner.bundle.parts import SHARD_BYTES
+from runner.bundle.rocrate import CrateInfo
+from runner.bundle.statement import RunClaims, plan_claims
+from runner.bundle.write import LOG, ROWS_RETRIEVAL, SCORES, BundleWriter, SealedBundle
+from runner.canonical import canonical_bytes
+from runner.engine.api import ImageInfo
+from runner.keys import SigningKey
+from runner.model import ImagePin, Plan, UnitOutcome
+from runner.plan_document import plan_document
+from runner.protocol.load import Protocol
+from runner.records import outcome_line
+from runner.workspace import UnitFiles, stem
+
+IMAGES_SCHEMA = "sealbench/images/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealing:
+    """All that goes into a bundle beside the files of the units. Times are RFC 3339 UTC."""
+
+    plan: Plan
+    protocol: Protocol
+    manifest_raw: bytes
+    outcomes: Sequence[UnitOutcome]
+    results: Mapping[str, Any]
+    host: Mapping[str, Any]
+    images: Mapping[ImagePin, ImageInfo]
+    started: str
+    finished: str
+
+
+def seal(
+    sealing: Sealing, files: Mapping[str, UnitFiles], out: Path, key: SigningKey | None
+) -> SealedBundle:
+    """Write and seal ``out/bundle``; ``files`` maps unit ids to what the units left.
+
+    Raises ``StorageError`` or ``BundleError``; nothing stands under the final name then.
+    """
+    bundle_id = sealing.plan.run_id.rpartition(":")[2][:12]
+    with BundleWriter(out, bundle_id) as writer:
+        writer.add_bytes("run.yaml", sealing.manifest_raw)
+        writer.add_bytes("plan.json", canonical_bytes(plan_document(sealing.plan)))
+        writer.add_bytes("protocol.json", sealing.protocol.raw)
+        writer.add_bytes("host.json", canonical_bytes(dict(sealing.host)))
+        writer.add_bytes("images.json", canonical_bytes(images_document(sealing)))
+        writer.add_bytes("results.json", canonical_bytes(dict(sealing.results)))
+        writer.add_bytes("outcomes.jsonl", b"".join(map(outcome_line, sealing.outcomes)))
+        for record in sealing.outcomes:
+            _add_unit(writer, record, files[record.unit.unit_id])
+        return writer.seal(claims_of(sealing), key=key, info=_crate_info(sealing))
+
+
+def claims_of(sealing: Sealing) -> RunClaims:
+    """What the signature binds."""
+    runner, engine = sealing.host["runner"], sealing.host["engine"]
+    return RunClaims(
+        **plan_claims(sealing.plan),
+        benchmark_version=sealing.protocol.version,
+        datasets={entry.name: entry.fingerprint for entry in sealing.protocol.datasets},
+        source_commit=runner["source_commit"],
+        source_dirty=runner["dirty"],
+        runner_version=__version__,
+        engine_version=engine and f"{engine['name']} {engine['version']}",
+        runtime_version=engine and f"{engine['runtime']} {engine['runtime_version']}",
+        started=sealing.started,
+        finished=sealing.finished,
+    )
+
+
+def images_document(sealing: Sealing) -> dict[str, Any]:
+    """images.json: every image as pinned, and as the engine's store had it."""
+    entries = []
+    for pin, image in sealing.images.items():
+        entries.append(
+            {
+                "name": pin.name,
+                "image_id": pin.image_id or image.image_id,
+                "manifest_digest": pin.manifest_digest,
+                "repository": pin.repository,
+                "platform": pin.platform,
+                "published": pin.published,
+                "methods": [method.name for method in sealing.plan.methods if method.image == pin],
+                "size_bytes": image.size_bytes,
+                "inputs_sha256": image.labels.get("sealbench.inputs"),
+            }
+        )
+    return {"schema": IMAGES_SCHEMA, "images": sorted(entries, key=lambda e: str(e["name"]))}
+
+
+def _crate_info(sealing: Sealing) -> CrateInfo:
+    protocol = sealing.protocol
+    return CrateInfo(
+        name=f"{sealing.plan.name}: {protocol.title}",
+        description=f"Rows, scores and evidence of {len(sealing.plan.methods)} methods under "
+        f"{protocol.benchmark_id} {protocol.version}.",
+    )
+
+
+def _add_unit(writer: BundleWriter, record: UnitOutcome, files: UnitFiles) -> None:
+    method, name = record.unit.method, stem(record.unit)
+    if files.rows.exists():
+        _add_rows(writer, f"rows/{method}/{name}", files.rows)
+    if files.scores.exists():
+        writer.add_file(f"scores/{method}/{name}.csv", files.scores, SCORES)
+    for stream, path in (("stdout", files.stdout), ("stderr", files.stderr)):
+        if path.exists():
+            writer.add_file(f"logs/{method}/{name}.{stream}.log", path, LOG)
+
+
+def _add_rows(writer: BundleWriter, prefix: str, rows: Path) -> None:
+    if rows.stat().st_size <= SHARD_BYTES:
+        writer.add_file(f"{prefix}/part-00000.jsonl", rows, ROWS_RETRIEVAL)
+        return
+    with rows.open("rb") as stream, writer.open_shards(prefix, ROWS_RETRIEVAL) as shards:
+        for line in stream:  # every line was checked to be at most 16 MiB by the harvest
+            shards.write_line(line)

@@ -1,0 +1,210 @@
+"""Is a bundle what it claims to be? Three levels: intact, recomputed, reproduced.
+
+*Intact*: a trusted key signed it for the expected protocol, every byte is as signed, nothing is
+missing or extra, and the documents tell one story. *Recomputed*: with the labels at hand, every
+score, interval and rank came out again from the rows. *Reproduced*: an independent, trusted
+reviewer countersigned that a re-execution came out the same. Knows no engine and no supervisor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.bundle.admission import Admission, Fault
+from runner.bundle.read import BundleView, examine
+from runner.bundle.reviews import Property, Review, Subject, read_reviews, signatures_folder
+from runner.protocol.load import Protocol
+from runner.trust import Trust
+from runner.verify_documents import Documents, read_documents
+
+MAX_FAULTS = 100
+LEVELS = ("intact", "recomputed", "reproduced")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What to verify, against what. ``protocol`` is needed to recompute from ``data_root``."""
+
+    bundle: Path
+    protocol_id: str
+    trust: Trust | None
+    protocol: Protocol | None = None
+    data_root: Path | None = None
+    allow_unsigned: bool = False
+    reference: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One level: ``holds`` is None when it was not looked at; ``detail`` says why, or what."""
+
+    holds: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What was found. ``documents`` is None when they could not be read."""
+
+    faults: tuple[Fault, ...]
+    intact: Level
+    recomputed: Level
+    reproduced: Level
+    admission: Admission
+    reviews: tuple[Review, ...] = ()
+    documents: Documents | None = None
+
+    def level(self, name: str) -> Level:
+        """Return a level by its name in ``LEVELS``."""
+        found: Level = getattr(self, name)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form that ``--json`` prints."""
+        admission = self.admission
+        claims = admission.claims
+        return {
+            "faults": [
+                {"file": f.file, "line": f.line, "code": f.code, "message": f.message}
+                for f in self.faults
+            ],
+            **{
+                name: {"holds": self.level(name).holds, "detail": self.level(name).detail}
+                for name in LEVELS
+            },
+            "signer": None
+            if admission.signer is None
+            else {
+                "keyid": admission.signer.keyid,
+                "principal": admission.decision and admission.decision.principal,
+                "trusted": bool(admission.decision and admission.decision.trusted),
+            },
+            "run_id": claims and claims.run_id,
+            "protocol_id": claims and claims.protocol_id,
+            "claimed": claims and {"started": claims.started, "finished": claims.finished},
+            "reviews": [
+                {
+                    "file": review.file,
+                    "keyid": review.signer.keyid,
+                    "principal": review.principal,
+                    "properties": [item.value for item in review.properties],
+                    "independent": review.independent,
+                    "time_created": review.time_created,
+                }
+                for review in self.reviews
+            ],
+        }
+
+
+def verify_bundle(request: VerifyRequest) -> VerifyReport:
+    """Verify a bundle's folder; never raises for what the bundle holds.
+
+    Raises ``BundleError`` when there is no such folder and ``DataError`` when the data root does
+    not hold the frozen data: neither says anything about the bundle.
+    """
+    opening = examine(
+        request.bundle,
+        protocol_id=request.protocol_id,
+        trust=request.trust,
+        allow_unsigned=request.allow_unsigned,
+    )
+    with opening:
+        faults = list(opening.faults)
+        if opening.view is None:
+            return _nothing(tuple(faults), opening.admission)
+        documents = read_documents(opening.view, request.protocol_id, faults)
+        recomputed = _recompute(request, opening.view, documents, faults)
+        faults += opening.view.check_remaining()
+        reviews, review_faults = _reviews(request, opening.admission)
+    shown = tuple(_distinct(faults)[:MAX_FAULTS])
+    return VerifyReport(
+        faults=(*shown, *review_faults),
+        intact=_intact(shown, opening.admission),
+        recomputed=recomputed,
+        reproduced=_reproduced(reviews, intact=not shown),
+        admission=opening.admission,
+        reviews=reviews,
+        documents=documents,
+    )
+
+
+def _recompute(
+    request: VerifyRequest, view: BundleView, documents: Documents | None, faults: list[Fault]
+) -> Level:
+    from runner.verify_scores import ScoreCheck
+
+    if documents is None:
+        return Level(holds=None, detail="the documents could not be read")
+    before = len(faults)
+    check = ScoreCheck(view=view, documents=documents, faults=faults, reference=request.reference)
+    if request.data_root is None or request.protocol is None:
+        check.without_labels()
+        return Level(
+            holds=None, detail="not looked at: needs the labels (--data-root and a protocol file)"
+        )
+    from runner.protocol.bind import bind
+
+    datasets = bind(request.protocol, request.data_root)
+    check.recompute(datasets)
+    if len(faults) > before:
+        return Level(holds=False, detail="the rows and labels give other figures, see the faults")
+    count = len(documents.results["per_dataset"]) + len(documents.results["aggregate"])
+    return Level(holds=True, detail=f"{count} scores, their intervals and ranks came out again")
+
+
+def _intact(faults: tuple[Fault, ...], admission: Admission) -> Level:
+    if faults:
+        files = ", ".join(dict.fromkeys(fault.file for fault in faults))
+        return Level(holds=False, detail=f"{len(faults)} faults in {files}")
+    if admission.signer is None:
+        return Level(holds=True, detail="unsigned: unchanged as far as its own manifest says")
+    who = admission.decision and admission.decision.principal
+    return Level(holds=True, detail=f"signed by {who}, key {admission.signer.keyid[:16]}")
+
+
+def _reviews(
+    request: VerifyRequest, admission: Admission
+) -> tuple[tuple[Review, ...], tuple[Fault, ...]]:
+    if request.trust is None or admission.manifest is None or admission.manifest_sha256 is None:
+        return (), ()
+    subject = Subject(
+        manifest_sha256=admission.manifest_sha256,
+        benchmark_id=admission.manifest.benchmark_id,
+        runner=admission.signer,
+        runner_principal=admission.decision.principal if admission.decision else None,
+    )
+    return read_reviews(signatures_folder(request.bundle), subject, request.trust)
+
+
+def _reproduced(reviews: tuple[Review, ...], *, intact: bool) -> Level:
+    counted = [r for r in reviews if r.independent and Property.RUN_REPRODUCED in r.properties]
+    if not intact:
+        return Level(holds=False, detail="a bundle that is not intact is not reproduced")
+    if not counted:
+        return Level(holds=False, detail="no independent trusted reviewer has countersigned")
+    who = ", ".join(review.principal for review in counted)
+    return Level(holds=True, detail=f"countersigned by {who}")
+
+
+def _nothing(faults: tuple[Fault, ...], admission: Admission) -> VerifyReport:
+    unread = Level(holds=None, detail="nothing in the bundle may be believed")
+    return VerifyReport(
+        faults=faults,
+        intact=_intact(faults, admission),
+        recomputed=unread,
+        reproduced=Level(holds=False, detail="a bundle that is not intact is not reproduced"),
+        admission=admission,
+    )
+
+
+def _distinct(faults: list[Fault]) -> list[Fault]:
+    return list(dict.fromkeys(faults))
+
+
+def locate(path: Path) -> Path:
+    """Return the bundle's folder: the one given, or ``bundle/`` in it. No archives here."""
+    if (path / "bundle" / "manifest.json").exists() and not (path / "manifest.json").exists():
+        return path / "bundle"
+    return path

@@ -1,0 +1,246 @@
+"""Rows of a bundle -> every figure again; nothing that is stored is believed.
+
+Without the labels rows are checked for form and completeness (the protocol has the digest of the
+query ids), and aggregates against the per-dataset scores. With the labels everything is computed
+anew from the rows and compared.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runner.bundle.admission import Fault, fault_of
+from runner.bundle.read import BundleView
+from runner.datasets.beir import RetrievalDataset
+from runner.errors import BundleError
+from runner.model import Outcome, RowsReport, Unit, UnitOutcome
+from runner.protocol.splits import ids_sha256, split_order
+from runner.results import competition_ranks
+from runner.retrieval_rows import RetrievalRow, RetrievalRows
+from runner.rows import file_lines, read_rows
+from runner.scoring import outcome_notes, results_document, score_run
+from runner.tasks import task_module
+from runner.tasks.retrieval_score import UnitScorer, UnitScores
+from runner.verify_documents import Documents, row_parts, unit_files
+
+#: Two correct computations may differ in the last bits: another order of additions.
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+MAX_FAULTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreCheck:
+    """One bundle's rows and figures under examination; every finding goes into ``faults``."""
+
+    view: BundleView
+    documents: Documents
+    faults: list[Fault]
+    reference: bool
+
+    def without_labels(self) -> None:
+        """Check rows by themselves, and aggregates against the per-dataset scores."""
+        for record in self.documents.outcomes:
+            keys: list[str] = []
+            report = self._read(record, RetrievalRows(None), partial(_take_keys, keys))
+            self.faults.extend(_row_faults(record, report))
+            if record.outcome is Outcome.OK and report is not None:
+                self.faults.extend(_key_faults(self.documents, record, keys))
+        self.faults.extend(_aggregate_faults(self.documents.results))
+
+    def recompute(self, datasets: Mapping[str, RetrievalDataset]) -> None:
+        """Compute every score, interval, rank and score artifact from the rows, and compare."""
+        documents = self.documents
+        for record in documents.outcomes:
+            if record.outcome is not Outcome.OK:
+                self._check_partial(record, datasets[record.unit.dataset])
+        records = {record.unit.unit_id: record for record in documents.outcomes}
+        with tempfile.TemporaryDirectory(prefix="sealbench-verify-") as folder:
+
+            def score(unit: Unit, dataset: RetrievalDataset) -> UnitScores:
+                return self._score(records[unit.unit_id], dataset, Path(folder) / "scores.csv")
+
+            units = score_run(
+                documents.plan, documents.protocol, datasets, documents.outcomes, score
+            )
+        again = results_document(
+            documents.plan, documents.protocol, units, outcome_notes(documents.outcomes)
+        )
+        self.faults.extend(compare_results(documents.results, again))
+
+    def _score(self, record: UnitOutcome, dataset: RetrievalDataset, artifact: Path) -> UnitScores:
+        with self._scorer(dataset, artifact) as scorer:
+            report = self._read(record, scorer.checker(), scorer.add)
+            self.faults.extend(_row_faults(record, report))
+            scores = scorer.result(report or _nothing(record))
+        self.faults.extend(_artifact_faults(self.view, record.unit, scores))
+        artifact.unlink(missing_ok=True)
+        return scores
+
+    def _check_partial(self, record: UnitOutcome, dataset: RetrievalDataset) -> None:
+        """Rows of a unit that is not ok: as many valid ones as its record says, no other."""
+        with self._scorer(dataset, None) as scorer:
+            report = self._read(record, scorer.checker(), None)
+        self.faults.extend(_row_faults(record, report))
+
+    def _scorer(self, dataset: RetrievalDataset, artifact: Path | None) -> UnitScorer:
+        protocol, splits = self.documents.protocol, self.documents.plan.splits
+        task = task_module(protocol.datasets[0].task)
+        return task.unit_scorer(dataset, protocol, splits, artifact=artifact)
+
+    def _read(
+        self,
+        record: UnitOutcome,
+        checker: RetrievalRows,
+        on_block: Callable[[list[RetrievalRow]], object] | None,
+    ) -> RowsReport | None:
+        """Read all row files of a unit as one; None when there is none or one is not as listed."""
+        parts = row_parts(self.view, record.unit)
+        if not parts:
+            return None
+        lines = _lines(self.view, parts)
+        try:
+            found = read_rows(lines, checker, on_block=on_block, reference=self.reference)
+        except BundleError as error:
+            self.faults.append(fault_of(error, parts[0]))
+            return None
+        room = max(0, MAX_FAULTS - len(self.faults))
+        for row in found.report.faults[:room]:
+            fault = Fault(file=parts[0], code=row.code, message=row.message, line=row.line)
+            self.faults.append(fault)
+        return found.report
+
+
+def _lines(view: BundleView, parts: list[str]) -> Iterator[bytes]:
+    for part in parts:
+        with view.open_verified(part) as stream:
+            yield from file_lines(stream)
+
+
+def _take_keys(keys: list[str], rows: list[RetrievalRow]) -> None:
+    keys.extend(row.query_id for row in rows)
+
+
+def _nothing(record: UnitOutcome) -> RowsReport:
+    expected = record.evidence.rows.expected if record.evidence.rows else 0
+    return RowsReport(expected=expected, valid=0, missing=expected, errors=0)
+
+
+def _row_faults(record: UnitOutcome, report: RowsReport | None) -> Iterator[Fault]:
+    """Does the record tell the truth about the rows that are there?"""
+    place = unit_files(record.unit)["rows"].rstrip("/")
+    said = record.evidence.rows
+    if report is None or said is None:
+        if (report is None or report.valid == 0) != (said is None or said.valid == 0):
+            message = "the outcome record and the row files disagree whether there are rows"
+            yield Fault(file=place, code="bundle.rows", message=message)
+        return
+    if (report.valid, report.errors) != (said.valid, said.errors):
+        message = (
+            f"{report.valid} valid rows, {report.errors} with an error; "
+            f"the outcome record says {said.valid} and {said.errors}"
+        )
+        yield Fault(file=place, code="bundle.rows", message=message)
+
+
+def _key_faults(documents: Documents, record: UnitOutcome, keys: list[str]) -> Iterator[Fault]:
+    """Are these exactly the planned queries? The protocol has their number and digest."""
+    splits = documents.protocol.dataset(record.unit.dataset).splits
+    asked = set(documents.plan.splits)
+    name = "all" if "all" in asked or len(asked) > 1 else next(iter(asked))
+    found = ids_sha256(split_order(keys))
+    if len(keys) != splits[name].queries or found != splits[name].ids_sha256:
+        message = f"its query ids are not those of split {name}: some are missing, or others there"
+        place = unit_files(record.unit)["rows"].rstrip("/")
+        yield Fault(file=place, code="bundle.rows", message=message)
+
+
+def _artifact_faults(view: BundleView, unit: Unit, scores: UnitScores) -> Iterator[Fault]:
+    path = unit_files(unit)["scores"]
+    entry = view.manifest.get(path)
+    if entry is not None and scores.artifact is not None and entry.sha256 != scores.artifact.sha256:
+        message = "it is not what the rows and the labels give"
+        yield Fault(file=path, code="bundle.score-artifact", message=message)
+
+
+def _aggregate_faults(results: Mapping[str, Any]) -> Iterator[Fault]:
+    """Means, coverage, eligibility and ranks follow from the per-dataset scores."""
+    scores: dict[tuple[str, str, str], list[float | None]] = {}
+    for row in results["per_dataset"]:
+        cell = (row["split"], row["metric"], row["method"])
+        scores.setdefault(cell, []).append(row["score"])
+    means: dict[tuple[str, str], dict[str, float | None]] = {}
+    for (split, metric, method), found in scores.items():
+        present = [score for score in found if score is not None]
+        complete = len(present) == len(found)
+        mean = sum(present) / len(found) if complete else None
+        means.setdefault((split, metric), {})[method] = mean
+    ranks = {key: competition_ranks(found) for key, found in means.items()}
+    rows = [(row["split"], row["metric"], row["method"]) for row in results["aggregate"]]
+    if sorted(rows) != sorted(scores):
+        yield _results_fault("aggregate", "it has not one row for each method, split and metric")
+        return
+    for index, row in enumerate(results["aggregate"]):
+        key, method = (row["split"], row["metric"]), row["method"]
+        mean, rank = means[key][method], ranks[key][method]
+        found = scores[row["split"], row["metric"], method]
+        covered = sum(score is not None for score in found)
+        expected = {
+            "mean_score": mean,
+            "rank": rank,
+            "dataset_count": covered,
+            "expected_dataset_count": len(found),
+            "coverage": covered / len(found),
+            "complete_coverage": covered == len(found),
+            "eligible": mean is not None,
+        }
+        stored = {name: row[name] for name in expected}
+        yield from _differences(stored, expected, f"aggregate[{index}]", _label(row))
+
+
+def compare_results(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield a fault for every figure of results.json that is not the recomputed one."""
+    for name in ("protocol_id", "run_id"):
+        yield from _differences(stored[name], again[name], name, "")
+    for name in ("per_dataset", "aggregate", "summaries"):
+        if len(stored[name]) != len(again[name]):
+            counts = f"{len(stored[name])} entries, recomputed {len(again[name])}"
+            yield _results_fault(name, f"it has {counts}")
+            continue
+        for index, (one, other) in enumerate(zip(stored[name], again[name], strict=True)):
+            yield from _differences(one, other, f"{name}[{index}]", _label(other))
+    missing = [note for note in again["notes"] if note not in stored["notes"]]
+    if missing:
+        yield _results_fault("notes", f"it leaves out: {missing[0]}")
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    names = ("method", "dataset", "split", "metric")
+    return " (" + ", ".join(str(row[name]) for name in names if name in row) + ")"
+
+
+def _differences(stored: Any, again: Any, path: str, label: str) -> Iterator[Fault]:
+    if isinstance(stored, dict) and isinstance(again, dict):
+        for key in sorted(stored.keys() | again.keys()):
+            yield from _differences(stored.get(key), again.get(key), f"{path}.{key}", label)
+    elif not _same(stored, again):
+        yield _results_fault(path + label, f"it is {stored!r}, recomputed {again!r}")
+
+
+def _same(stored: Any, again: Any) -> bool:
+    # bool is an int to Python, and 1 == 1.0: compare numbers as numbers and nothing else.
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (stored, again))
+    if numbers and (isinstance(stored, float) or isinstance(again, float)):
+        return math.isclose(stored, again, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return type(stored) is type(again) and bool(stored == again)
+
+
+def _results_fault(path: str, message: str) -> Fault:
+    return Fault(
+        file="results.json", code="bundle.recomputed-differs", message=f"{path}: {message}"
+    )

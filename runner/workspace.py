@@ -1,0 +1,122 @@
+"""Where a run keeps its files: the result folder, and the working folder that goes away.
+
+``<out>/.work-<run id>/`` holds the journal, inputs, outputs, rows and logs of the units until the
+bundle is sealed. It is named after the plan, so an interrupted run finds it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import StorageError, Where
+from runner.model import Plan, Unit
+from runner.purge import purge
+
+RUNS = Path("runs")
+FINAL = "bundle"
+
+
+def short_id(digest: str, length: int = 12) -> str:
+    """The first hex digits of ``sha256:<hex>``, for names that people read."""
+    return digest.rpartition(":")[2][:length]
+
+
+def result_folder(plan: Plan, chosen: Path | None) -> Path:
+    """Return the folder for the bundle.
+
+    A folder that the user chose is refused when it holds a bundle; else the next free name is
+    taken, so that the same command can be run twice and nothing is overwritten.
+    """
+    if chosen is not None:
+        out = chosen.absolute()
+        if (out / FINAL).exists():
+            raise StorageError(
+                "storage.occupied",
+                "the folder holds a bundle already, and bundles are never overwritten",
+                fix="choose another --out (make: OUT=), or move the bundle away",
+                where=Where(file=str(chosen)),
+            )
+        return out
+    base = (RUNS / f"{plan.name}-{short_id(plan.run_id)}").absolute()
+    candidates = [base, *(base.with_name(f"{base.name}.{number}") for number in range(2, 10_000))]
+    return next(folder for folder in candidates if not (folder / FINAL).exists())
+
+
+def stem(unit: Unit) -> str:
+    """How a unit's files are called below its method: the dataset, and the repeat if not first."""
+    return unit.dataset if unit.repeat == 0 else f"{unit.dataset}.r{unit.repeat}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFiles:
+    """The files of one unit that outlive its container."""
+
+    rows: Path
+    stdout: Path
+    stderr: Path
+    scores: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """The working folder of one run; every path below it is ours alone."""
+
+    out: Path
+    folder: Path
+
+    @classmethod
+    def open(cls, out: Path, plan: Plan, *, fresh: bool) -> Workspace:
+        """Make the folders, or find those of an interrupted run of the same plan."""
+        folder = out / f".work-{short_id(plan.run_id)}"
+        try:
+            if fresh and folder.exists():
+                purge(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o711)  # a method's user must pass through, and needs to see no more
+            for name in ("in", "out", "units", "corpora", "cache"):
+                (folder / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                "storage.unwritable",
+                f"cannot use the output folder: {error.strerror}",
+                fix="choose a folder that you may write to: --out (make: OUT=)",
+                where=Where(file=str(out)),
+            ) from error
+        return cls(out=out, folder=folder)
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    def files(self, unit: Unit) -> UnitFiles:
+        """The lasting files of a unit, in a folder of its own that exists."""
+        folder = self.folder / "units" / short_id(unit.unit_id, 32)
+        folder.mkdir(exist_ok=True)
+        return UnitFiles(
+            rows=folder / "rows.jsonl",
+            stdout=folder / "stdout.log",
+            stderr=folder / "stderr.log",
+            scores=folder / "scores.csv",
+        )
+
+    def scratch(self, kind: str, unit: Unit) -> Path:
+        """The path of a unit's ``in`` or ``out`` folder; emptied of earlier attempts."""
+        folder = self.folder / kind / short_id(unit.unit_id, 32)
+        if folder.exists():
+            purge(folder)
+        return folder
+
+    def remove(self) -> None:
+        """Remove the working folder, whatever methods put there."""
+        purge(self.folder)
+
+    def remove_if_unused(self) -> None:
+        """Leave nothing behind when a run was refused before its first unit."""
+        if not self.journal.exists():
+            purge(self.folder)
+            for folder in (self.out, self.out.parent):
+                try:
+                    folder.rmdir()
+                except OSError:
+                    return
