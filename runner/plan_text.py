@@ -85,7 +85,7 @@ def _method_pairs(method: MethodPlan) -> Iterator[tuple[str, str]]:
         if value is not None:
             yield label, value
     yield "command", printable(shlex.join(method.command))
-    yield "config", printable(json.dumps(method.config, ensure_ascii=False))
+    yield "config", printable(json.dumps(method.config, ensure_ascii=False, sort_keys=True))
     limits = asdict(method.limits).items()
     yield "limits", ", ".join(f"{LIMIT_NAMES[key]} {format_limit(key, v)}" for key, v in limits)
     yield "cache", "yes" if method.cache else "no"
