@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,9 +43,26 @@ class RetrievalSummary:
     top_document_queries: int
 
     def as_dict(self) -> dict[str, object]:
-        """The form for JSON: counts keyed by text, in ascending order."""
-        counts = sorted(self.result_counts.items())
-        return {**asdict(self), "result_counts": {str(size): count for size, count in counts}}
+        """The form of ``summaries`` in results.json; counts keyed by text, in ascending order."""
+        latency, top = self.latency, self.top_document
+        return {
+            "queries": self.queries,
+            "missing": self.missing,
+            "failures": self.failures,
+            "latency_ms": latency
+            and {
+                "mean": latency.mean,
+                "p50": latency.p50,
+                "p95": latency.p95,
+                "max": latency.max,
+                "n": latency.count,
+            },
+            "result_counts": {str(n): count for n, count in sorted(self.result_counts.items())},
+            "unique_documents": self.unique_documents,
+            "top1_most_repeated": None
+            if top is None
+            else {"document_id": top, "count": self.top_document_queries},
+        }
 
 
 def latency_summary(milliseconds: Sequence[float]) -> LatencySummary | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from runner.canonical import MAX_SAFE_INTEGER
 from runner.errors import BundleError, Where
+from runner.metrics.summary import LatencySummary, RetrievalSummary
 from runner.model import (
     Evidence,
     ImagePin,
@@ -346,6 +347,30 @@ def test_no_document_takes_an_unknown_key(kind: str, path: tuple[Any, ...]) -> N
     inner["hostname"] = "machine"
     assert not is_valid(kind, document)
     assert not is_valid(kind, document, reference=True)
+
+
+@pytest.mark.parametrize(
+    ("latency", "top"),
+    [(LatencySummary(count=2, mean=1.5, p50=1.0, p95=2.0, max=2.0), "d1"), (None, None)],
+)
+def test_a_retrieval_summary_is_one_of_the_results(
+    latency: LatencySummary | None, top: str | None
+) -> None:
+    summary = RetrievalSummary(
+        queries=3,
+        missing=1,
+        failures=0,
+        latency=latency,
+        result_counts={10: 1, 2: 1},
+        unique_documents=11,
+        top_document=top,
+        top_document_queries=2 if top else 0,
+    ).as_dict()
+    place = {"method": "okapi", "dataset": "toy", "repeat": 0, "split": "all"}
+    document = {**RESULTS, "summaries": [{**place, **summary}]}
+    assert list(iter_faults("results", document, reference=True)) == []
+    assert (summary["latency_ms"] is None) == (latency is None)
+    assert summary["top1_most_repeated"] == (top and {"document_id": "d1", "count": 2})
 
 
 @pytest.mark.parametrize("name", ["method", "method_id", "score", "n", "eligible", "error"])
