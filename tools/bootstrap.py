@@ -6,6 +6,7 @@ BUNDLE, PROTOCOL, TRUST, TESTS, ENGINE_INSTALL.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from tools.steps import SetupError, Steps
 from tools.system import ensure_tools
 
 EXIT_USAGE = 2
+EXIT_IMAGE = 6
 EXIT_UNEXPECTED_OUTCOMES = 20  # sealed all the same, so it is verified all the same
 BENCHMARKS = ROOT / "manifests" / "benchmarks"
 OWN_DATA = ROOT / "manifests" / "data"
@@ -36,21 +38,34 @@ def run(setup: Setup) -> int:
     """Set up, run a manifest, verify what it sealed, and say where the bundle lies."""
     manifest = setup.required("MANIFEST", "make run MANIFEST=manifests/quickstart.yaml")
     setup.prepare_environment()
-    plan = setup.ask("plan", manifest)  # a mistake in the manifest shows before minutes of set-up
-    setup.prepare_engine()
+    try:
+        plan = setup.ask("plan", manifest)  # a mistake shows now, not after minutes of set-up
+    except SetupError as error:
+        if error.exit_code != EXIT_IMAGE:
+            raise
+        plan = {}  # an image without a digest for this platform gets one when it is built
+    if setup.prepare_engine() or not plan:
+        plan = setup.ask("plan", manifest)  # a build that came out different changes the ids
     public = setup.prepare_key()
-    out = setup.setting("OUT") or f"runs/{plan['name']}-{str(plan['run_id'])[7:19]}"
-    options = setup.options(data_root="DATA_ROOT", out="OUT", key="KEY")
-    code = setup.call("run", manifest, *options)
+    out = setup.setting("OUT") or free_folder(str(plan["name"]), str(plan["run_id"]))
+    options = setup.options(data_root="DATA_ROOT", key="KEY")
+    code = setup.call("run", manifest, "--out", out, *options)
     if code not in {0, EXIT_UNEXPECTED_OUTCOMES}:
         return code
-    data_root = setup.setting("DATA_ROOT") or str(plan.get("data_root") or "")
-    labels = ["--data-root", data_root] if data_root else []
-    protocol = str(plan["protocol_id"])
-    verified = setup.call("verify", out, "--protocol", protocol, "--key", str(public), *labels)
+    paths = setup.ask_module("tools.manifest_paths", manifest)
+    labels = _labels(setup, paths["data_root"])
+    expected = ["--protocol", str(paths["protocol"]), "--key", str(public)]
+    verified = setup.call("verify", out, *expected, *labels)
     if verified == 0:
-        setup.steps.say(f"bundle: {out}/bundle  (check it again: make verify BUNDLE={out})")
+        setup.steps.say(f"bundle: {out}/bundle (check it again: make verify BUNDLE={out})")
     return verified or code
+
+
+def free_folder(name: str, run_id: str) -> str:
+    """Return the folder that `sealbench run` would take by itself: nothing is overwritten."""
+    base = f"runs/{name}-{run_id[7:19]}"
+    names = itertools.chain([base], (f"{base}.{number}" for number in itertools.count(2)))
+    return next(folder for folder in names if not (ROOT / folder / "bundle").exists())
 
 
 def verify(setup: Setup) -> int:
@@ -67,16 +82,15 @@ def verify(setup: Setup) -> int:
         own = public_half(keys_directory(setup.site.env) / "default.pem")
         trust = ["--key", str(own)]
         setup.steps.say(f"-- no TRUST named: only your own key counts ({own})")
-    labels = _labels(setup, chosen)
+    labels = _labels(setup, OWN_DATA if chosen and has_data(chosen, OWN_DATA) else None)
     return setup.call("verify", str(bundle), "--protocol", protocol, *trust, *labels)
 
 
-def _labels(setup: Setup, protocol: Path | None) -> list[str]:
+def _labels(setup: Setup, known: object) -> list[str]:
     """Return the option that names the labels, so that scores are recomputed; empty without."""
-    if setup.setting("DATA_ROOT"):
-        return setup.options(data_root="DATA_ROOT")
-    if protocol is not None and has_data(protocol, OWN_DATA):
-        return ["--data-root", str(OWN_DATA)]
+    data_root = setup.setting("DATA_ROOT") or known
+    if data_root is not None:
+        return ["--data-root", str(data_root)]
     setup.steps.say("-- no DATA_ROOT named: without the labels no score can be recomputed")
     return []
 

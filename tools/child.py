@@ -41,10 +41,8 @@ def run_child(command: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def ask_child(command: Sequence[str], env: Mapping[str, str]) -> dict[str, object]:
-    """Run a command with ``--json`` and return its document; ``SetupError`` with its own error."""
-    done = subprocess.run(
-        [*command, "--json"], env=dict(env), capture_output=True, text=True, check=False
-    )
+    """Run a command that prints JSON and return it; ``SetupError`` with the command's own error."""
+    done = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
     try:
         document = json.loads(done.stdout)
     except ValueError:

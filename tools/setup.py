@@ -49,20 +49,21 @@ class Setup:
         with self.steps.step("Python environment") as step:
             environment.ensure(self.site, step, dev=dev)
 
-    def prepare_engine(self) -> None:
-        """Find or make an engine and build the images into it."""
+    def prepare_engine(self) -> bool:
+        """Find or make an engine and the images in it; True when something was built."""
         with self.steps.step("Container engine") as step:
             endpoint = engine.ensure(self.site, step)
             self.child_env["DOCKER_HOST"] = endpoint.url
         with self.steps.step("Method images") as step:
             if images.are_ready(self.site.root, self.site.logs, endpoint):
                 step.done("present")
-                return
+                return False
             ensure_tools({"mmdebstrap": "mmdebstrap"}, self.site, step)
             step.working("building what is missing from pinned inputs, and loading it")
             self._must([self.sealbench, "images", "build"])
             images.record(self.site.root, self.site.logs)
             step.done("built and loaded")
+        return True
 
     def prepare_key(self) -> Path:
         """Make a signing key when there is none; return the public half of the one to use."""
@@ -84,7 +85,11 @@ class Setup:
 
     def ask(self, *arguments: str) -> dict[str, object]:
         """Run `sealbench ... --json` and return its answer."""
-        return ask_child([self.sealbench, *arguments], self.child_env)
+        return ask_child([self.sealbench, *arguments, "--json"], self.child_env)
+
+    def ask_module(self, module: str, *arguments: str) -> dict[str, object]:
+        """Run a module of the environment and return the JSON that it prints."""
+        return ask_child([self.python, "-m", module, *arguments], self.child_env)
 
     def python_module(self, module: str, *arguments: str) -> int:
         """Run a module of the environment on our terminal, from the top of the checkout."""
