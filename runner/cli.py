@@ -86,9 +86,10 @@ def _add_benchmark_commands(commands: object, leaf: Add) -> None:
     images = _group(commands, "images", "build, lock and list method images")
     build = leaf(images, "build", "imaging:build", "build images from pinned inputs and load them")
     build.add_argument("names", nargs="*", help="default: all")
-    build.add_argument("--no-cache", action="store_true", help="assemble every layer anew")
+
     lock = leaf(images, "lock", "imaging:lock", "record the built digests in images.lock.json")
     lock.add_argument("names", nargs="*", help="default: all")
+    lock.add_argument("--resolve", action="store_true", help="renew wheels and packages first")
     leaf(images, "list", "imaging:list_", "list images: locked, built, present")
 
 
@@ -96,21 +97,27 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     verify = leaf(commands, "verify", "verifying:verify", "verify a bundle; needs no engine")
     verify.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
     verify.add_argument("--protocol", required=True, help="expected protocol: its file or its id")
-    verify.add_argument("--trust", type=Path, help="trust file: whose signatures count")
-    verify.add_argument("--key", type=Path, help="public key (PEM) to trust instead of a file")
+    _add_trust_options(verify)
     verify.add_argument("--data-root", type=Path, help="recompute every score with these labels")
     verify.add_argument(
         "--require", choices=("intact", "recomputed", "reproduced"), default="intact"
     )
-    verify.add_argument("--allow-unsigned", action="store_true")
     verify.add_argument("--reference", action="store_true", help="slow reference validator only")
     bundle = _group(commands, "bundle", "pack and unpack bundles")
     export = leaf(bundle, "export", "verifying:export", "write the canonical tar of a bundle")
     export.add_argument("bundle", type=Path)
-    export.add_argument("tar", type=Path)
+    export.add_argument("tar", type=Path, help="ends in .gz: compressed")
+    _add_trust_options(export)
     import_ = leaf(bundle, "import", "verifying:import_", "unpack a bundle's tar, safely")
     import_.add_argument("tar", type=Path)
     import_.add_argument("folder", type=Path)
+    _add_trust_options(import_)
+
+
+def _add_trust_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--trust", type=Path, help="trust file: whose signatures count")
+    command.add_argument("--key", type=Path, help="public key (PEM) to trust (default: your own)")
+    command.add_argument("--allow-unsigned", action="store_true")
 
 
 def _add_upkeep_commands(commands: object, leaf: Add) -> None:

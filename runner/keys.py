@@ -155,6 +155,11 @@ def default_key_path() -> Path:
     return keys_directory() / f"{DEFAULT_NAME}.pem"
 
 
+def default_public_path() -> Path:
+    """Return where the public half of that key lies."""
+    return keys_directory() / f"{DEFAULT_NAME}.pub.pem"
+
+
 def generate(
     directory: Path | None = None,
     name: str = DEFAULT_NAME,

@@ -166,11 +166,12 @@ class Opening:
 
 
 def examine(
-    bundle: Path, *, protocol_id: str, trust: Trust | None, allow_unsigned: bool = False
+    bundle: Path, *, protocol_id: str | None, trust: Trust | None, allow_unsigned: bool = False
 ) -> Opening:
     """Open a bundle's folder, check receipt, manifest and the set of files; name every fault.
 
     File contents are not read yet: ``BundleView.check_remaining`` or reading them does that.
+    ``protocol_id`` None is for copying a bundle on, never for verifying it.
     Raises ``BundleError`` only when the folder itself cannot be opened.
     """
     root = _open_root(bundle)
@@ -187,7 +188,7 @@ def examine(
 
 
 def open_bundle(
-    bundle: Path, *, protocol_id: str, trust: Trust | None, allow_unsigned: bool = False
+    bundle: Path, *, protocol_id: str | None, trust: Trust | None, allow_unsigned: bool = False
 ) -> BundleView:
     """Like ``examine``, for callers who want a good bundle or a ``BundleError``."""
     opening = examine(bundle, protocol_id=protocol_id, trust=trust, allow_unsigned=allow_unsigned)
@@ -237,7 +238,9 @@ def _open_root(bundle: Path) -> int:
         ) from error
 
 
-def _examine(root: int, *, protocol_id: str, trust: Trust | None, allow_unsigned: bool) -> Opening:
+def _examine(
+    root: int, *, protocol_id: str | None, trust: Trust | None, allow_unsigned: bool
+) -> Opening:
     try:
         receipt = _metadata(root, RECEIPT)
         manifest = _metadata(root, MANIFEST)

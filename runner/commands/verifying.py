@@ -1,0 +1,131 @@
+"""``verify`` and ``bundle export|import``: what reviewers do. No engine is asked."""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+
+from runner import keys, trust
+from runner.bundle.archive import export_archive, import_archive
+from runner.bundle.read import open_bundle
+from runner.commands.output import emit
+from runner.errors import EXIT_OK, BundleError, UsageError, Where
+from runner.protocol.load import Protocol, load_protocol
+from runner.trust import Trust
+from runner.verify import LEVELS, VerifyReport, VerifyRequest, locate, verify_bundle
+
+MARKS = {True: "yes", False: "NO", None: "-"}
+
+
+def verify(arguments: Namespace) -> int:
+    """Verify a bundle; exit code 11 when it is refused or the required level does not hold."""
+    protocol_id, protocol = expected_protocol(arguments.protocol)
+    data_root = arguments.data_root
+    if data_root is not None and protocol is None:
+        raise UsageError(
+            "usage.protocol-file",
+            "--data-root recomputes scores, which needs the protocol itself, not only its id",
+            fix="give --protocol a *.protocol.json file",
+        )
+    with ExitStack() as stack:
+        request = VerifyRequest(
+            bundle=_folder(arguments, stack),
+            protocol_id=protocol_id,
+            trust=trust_of(arguments),
+            protocol=protocol,
+            data_root=data_root,
+            allow_unsigned=arguments.allow_unsigned,
+            reference=arguments.reference,
+        )
+        report = verify_bundle(request)
+    held = not report.faults and bool(report.level(arguments.require).holds)
+    emit(arguments, {"ok": held, **report.as_dict()}, report_text(report))
+    return EXIT_OK if held else BundleError.exit_code
+
+
+def expected_protocol(text: str) -> tuple[str, Protocol | None]:
+    """Return (protocol id, protocol or None) of a file's path or an id."""
+    if text.startswith("sha256:"):
+        return text, None
+    protocol = load_protocol(Path(text))
+    return protocol.protocol_id, protocol
+
+
+def trust_of(arguments: Namespace) -> Trust | None:
+    """Whose signatures count: the trust file, the key named, or your own key."""
+    if arguments.trust is not None and arguments.key is not None:
+        raise UsageError(
+            "usage.trust-and-key", "both --trust and --key are given", fix="give one of them"
+        )
+    if arguments.trust is not None:
+        return trust.load(arguments.trust, not_inside=arguments.bundle)
+    if arguments.key is not None:
+        return trust.explicit([keys.load_public(arguments.key)])
+    own = keys.default_public_path()
+    if own.exists():
+        return trust.explicit([keys.load_public(own)])
+    if arguments.allow_unsigned:
+        return None
+    raise UsageError(
+        "usage.no-trust",
+        "nothing says whose signature counts, and you have no key of your own",
+        fix="give --trust FILE or --key PUBLIC.pem",
+    )
+
+
+def _folder(arguments: Namespace, stack: ExitStack) -> Path:
+    """The bundle's folder; a tar is unpacked into a temporary one first."""
+    path: Path = arguments.bundle
+    if path.is_dir():
+        return locate(path)
+    if not path.exists():
+        raise BundleError(
+            "bundle.missing", "no such file or folder", fix="check the path",
+            where=Where(file=str(path)),
+        )  # fmt: skip
+    temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="sealbench-verify-"))
+    folder = Path(temporary) / "bundle"
+    import_archive(path, folder, trust=trust_of(arguments), allow_unsigned=arguments.allow_unsigned)
+    return folder
+
+
+def report_text(report: VerifyReport) -> str:
+    """The report for people: the levels, then every fault, then what a signature is worth."""
+    lines = [
+        f"{name:<11} {MARKS[report.level(name).holds]:<4} {report.level(name).detail}"
+        for name in LEVELS
+    ]
+    lines += [f"fault: {fault}" for fault in report.faults]
+    if report.faults:
+        lines.append("REFUSED: the bundle is not what it claims to be")
+    elif report.admission.signer is not None:
+        lines.append(
+            "A signature shows who sealed this and that it is unchanged; "
+            "not that it is honest, and not when it was made."
+        )
+    return "\n".join(lines)
+
+
+def export(arguments: Namespace) -> int:
+    """Write the canonical tar of a bundle; every byte is checked while it is copied."""
+    folder = locate(arguments.bundle)
+    with open_bundle(
+        folder, protocol_id=None, trust=trust_of(arguments),
+        allow_unsigned=arguments.allow_unsigned,
+    ) as view:  # fmt: skip
+        made = export_archive(view, arguments.tar, gzip=arguments.tar.suffix == ".gz")
+    emit(arguments, {"tar": str(made)}, f"wrote {made}")
+    return EXIT_OK
+
+
+def import_(arguments: Namespace) -> int:
+    """Unpack a tar into a new folder; nothing is left when anything is wrong with it."""
+    admission = import_archive(
+        arguments.tar, arguments.folder, trust=trust_of(arguments),
+        allow_unsigned=arguments.allow_unsigned,
+    )  # fmt: skip
+    document = {"folder": str(arguments.folder), "manifest_sha256": admission.manifest_sha256}
+    emit(arguments, document, f"unpacked into {arguments.folder}; now verify it")
+    return EXIT_OK
