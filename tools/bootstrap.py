@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.bundles import claimed_benchmark, has_data, own_protocol, own_protocols
 from tools.child import run_child
-from tools.setup import ROOT, Setup, keys_directory, public_half
+from tools.setup import ROOT, Setup
 from tools.steps import SetupError, Steps
 from tools.system import ensure_tools
 
@@ -72,17 +72,15 @@ def verify(setup: Setup) -> int:
     """Verify a bundle; what is not named is chosen here, and said."""
     bundle = Path(setup.required("BUNDLE", "make verify BUNDLE=runs/quickstart-..."))
     setup.prepare_environment()
-    protocol, chosen = setup.setting("PROTOCOL"), None
+    protocol = setup.setting("PROTOCOL")
     if protocol is None:
         chosen = own_protocol(claimed_benchmark(bundle), own_protocols(BENCHMARKS))
         protocol = str(chosen)
         setup.steps.say(f"-- no PROTOCOL named: the bundle has to follow {_short(chosen)}")
-    trust = setup.options(trust="TRUST", key="KEY")
+    trust = setup.options(trust="TRUST")
     if not trust:
-        own = public_half(keys_directory(setup.site.env) / "default.pem")
-        trust = ["--key", str(own)]
-        setup.steps.say(f"-- no TRUST named: only your own key counts ({own})")
-    labels = _labels(setup, OWN_DATA if chosen and has_data(chosen, OWN_DATA) else None)
+        setup.steps.say("-- no TRUST named: only your own key counts")
+    labels = _labels(setup, OWN_DATA if has_data(Path(protocol), OWN_DATA) else None)
     return setup.call("verify", str(bundle), "--protocol", protocol, *trust, *labels)
 
 

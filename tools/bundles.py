@@ -54,9 +54,12 @@ def own_protocol(benchmark: str, known: Mapping[str, Path]) -> Path:
 
 
 def has_data(protocol: Path, data_root: Path) -> bool:
-    """Whether every dataset of a protocol of ours has its folder under ``data_root``."""
-    datasets = json.loads(protocol.read_bytes())["datasets"]
-    return all((data_root / str(dataset["name"])).is_dir() for dataset in datasets)
+    """Whether every dataset of a protocol file has its folder under ``data_root``."""
+    try:
+        names = [str(dataset["name"]) for dataset in json.loads(protocol.read_bytes())["datasets"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # an id instead of a file, or a file that the verifier explains
+    return all((data_root / name).is_dir() for name in names)
 
 
 def _manifest_bytes(bundle: Path) -> bytes:

@@ -383,7 +383,10 @@ def test_a_childs_json_error_becomes_ours() -> None:
     assert (caught.value.message, caught.value.fix) == ("bad [manifest.x]", "mend it")
     assert caught.value.exit_code == 3
     good = 'import sys; print(\'{"argv": "%s"}\' % sys.argv[-1])'
-    assert child.ask_child([sys.executable, "-c", good], os.environ) == {"argv": "--json"}
+    assert child.ask_child([sys.executable, "-c", good, "x"], os.environ) == {"argv": "x"}
+    with pytest.raises(steps.SetupError, match="failed with exit code 1") as caught:
+        child.ask_child([sys.executable, "-c", "raise RuntimeError('why')"], os.environ)
+    assert "RuntimeError: why" in caught.value.message
 
 
 LOCK = {
@@ -496,6 +499,7 @@ def test_labels_are_there_only_when_every_dataset_is(tmp_path: Path) -> None:
     assert not bundles.has_data(protocol, tmp_path)
     (tmp_path / "b").mkdir()
     assert bundles.has_data(protocol, tmp_path)
+    assert not bundles.has_data(Path("sha256:00"), tmp_path)
 
 
 @pytest.mark.parametrize(
