@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import hypot
 from typing import Any, NamedTuple
 
 from runner.canonical import MAX_SAFE_INTEGER
@@ -144,19 +145,21 @@ class RetrievalRows:
         count = len(documents)
         if not _NUMBER_TYPES.issuperset(map(type, numbers)) or count > MAX_RANKING:
             return False
-        # Larger ones may be integers that the fast parser has rounded.
-        if max(numbers) > MAX_SAFE_INTEGER or min(numbers) < -MAX_SAFE_INTEGER:
+        # No number exceeds their norm. Larger ones may be integers that the parser has rounded.
+        if hypot(*numbers) > MAX_SAFE_INTEGER:
             return False
         try:
             if self._documents is not None:
                 # One pass for "known" and "distinct"; a known id is text of valid length.
                 return len(self._documents.intersection(documents)) == count
-            lengths = set(map(len, documents))
-            distinct = len(set(documents)) == count
-        except TypeError:  # an unhashable or unsized thing where an id belongs
+            joined = "".join(documents)
+        except TypeError:  # something else where an id belongs
             return False
-        texts = {str}.issuperset(map(type, documents))
-        return distinct and texts and min(lengths) >= 1 and max(lengths) <= MAX_ID_LENGTH
+        return (
+            len(set(documents)) == count
+            and all(documents)
+            and (len(joined) <= MAX_ID_LENGTH or max(map(len, documents)) <= MAX_ID_LENGTH)
+        )
 
 
 def _sound_scalars(row: dict[str, Any], documents: list[str]) -> bool:

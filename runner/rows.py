@@ -103,8 +103,7 @@ def read_rows(  # noqa: PLR0913 - independent options, by keyword only
     """
     log = FaultLog() if faults is None else faults
     reader = _Reader(checker, log, sink, on_block, reference)
-    for line in _lines_of(source):
-        reader.take(line)
+    reader.read(_lines_of(source))
     return reader.result()
 
 
@@ -157,24 +156,30 @@ class _Reader(Generic[RowT]):
         self._pending = 0
         self._hashes = _Hashes()
 
-    def take(self, line: bytes) -> None:
-        """Look at one line, or at one piece of a line that is too long."""
-        self._lines.append(line)
-        self._pending += len(line)
-        if self._in_long_line:
-            self._in_long_line = not line.endswith(b"\n")
-        else:
+    def read(self, lines: Iterable[bytes]) -> None:
+        """Read to the end. The loop is bare: it runs once a row of millions."""
+        quick, claim = self._checker.quick, self._keys.claim
+        careful, keep = self._reference, self._on_block is not None
+        for line in lines:
+            self._lines.append(line)
+            self._pending += len(line)
+            if self._in_long_line:
+                self._in_long_line = not line.endswith(b"\n")
+                continue
             self._number += 1
             try:
-                row = self._row(line)
-                self._keys.claim(row[0])
+                clean = not careful and b"\r" not in line and line[-1:] == b"\n"
+                row = (quick(line) if clean else None) or self._strict(line)
+                claim(row[0])
             except RowRefused as refused:
                 self._log.add(self._number, refused.code, refused.message)
             else:
                 self._good.append(line)
-                self._rows.append(row)
-        if self._pending >= BLOCK_BYTES or len(self._lines) >= BLOCK_ROWS:
-            self._flush()
+                self._errors += row[-1] is not None
+                if keep:
+                    self._rows.append(row)
+            if self._pending >= BLOCK_BYTES or len(self._lines) >= BLOCK_ROWS:
+                self._flush()
 
     def result(self) -> RowsResult:
         """Close the last block and say what was found."""
@@ -201,26 +206,20 @@ class _Reader(Generic[RowT]):
         lines, good, rows = self._lines, self._good, self._rows
         self._lines, self._good, self._rows, self._pending = [], [], [], 0
         copied = self._hashes.update(lines, good)
-        self._valid += len(rows)
-        self._errors += sum(1 for row in rows if row[-1] is not None)
+        self._valid += len(good)
         if copied and self._sink is not None:
             self._sink(copied)
         if rows and self._on_block is not None:
             self._on_block(rows)
 
-    def _row(self, line: bytes) -> RowT:
-        if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
-            self._in_long_line = True
-            raise RowRefused("rows.line-too-long", f"a line of more than {MAX_LINE_BYTES} bytes")
-        if b"\r" not in line and line.endswith(b"\n") and not self._reference:
-            row = self._checker.quick(line)
-            if row is not None:
-                return row
-        return self._strict(line)
-
     def _strict(self, line: bytes) -> RowT:
         """Decide a line for certain, with a message; the reference has the last word."""
         if not line.endswith(b"\n"):
+            if len(line) >= MAX_LINE_BYTES:
+                self._in_long_line = True
+                raise RowRefused(
+                    "rows.line-too-long", f"a line of more than {MAX_LINE_BYTES} bytes"
+                )
             raise RowRefused("rows.half-line", "the last line has no end: it may be cut off")
         if b"\r" in line:
             raise RowRefused("rows.crlf", "lines end in LF alone; this one holds a CR")
