@@ -17,6 +17,7 @@ from pathlib import Path
 
 #: Entries that one tick looks at; larger trees take several ticks.
 TICK_ENTRIES = 500
+GROWTH_BYTES = 1 << 20
 #: Most that one count of rows reads.
 COUNT_BYTES = 4 << 20
 #: Blocks are rounded up and reserved ahead: allocation beyond the cap counts only past this slack.
@@ -45,6 +46,9 @@ class OutputWatch:
         self._fd = os.open(folder, FOLDER_FLAGS)
         self._max_bytes, self._max_files = max_bytes, max_files
         self._walk: _Walk | None = None
+        self._before = 0
+        #: Whether more than ``GROWTH_BYTES`` came between the last two walks.
+        self.growing = False
 
     def tick(self) -> str | None:
         """Look at up to ``TICK_ENTRIES`` more entries; return the cap that is passed, if any.
@@ -55,6 +59,8 @@ class OutputWatch:
         walk = self._walk = self._walk or _Walk(self._fd)
         for _ in range(TICK_ENTRIES):
             if not walk.step():
+                self.growing = walk.apparent > self._before + GROWTH_BYTES
+                self._before = walk.apparent
                 self._forget()
                 return None
             if walk.exceeded(self._max_bytes, self._max_files):

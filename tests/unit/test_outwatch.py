@@ -151,6 +151,43 @@ def test_a_large_tree_takes_several_ticks_and_bounded_work(out: Path) -> None:
     calm.close()
 
 
+def test_growth_is_noticed(out: Path) -> None:
+    watch = OutputWatch(out, max_bytes=100 * MIB, max_files=10)
+    found = []
+    for size in (0, 10, 2 * MIB, 2 * MIB + 10):
+        (out / "f").write_bytes(bytes(size))
+        watch.tick()
+        found.append(watch.growing)
+    assert found == [False, False, True, False]
+    watch.close()
+
+
+def test_rows_are_counted_as_they_grow(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outwatch, "COUNT_BYTES", 4)
+    counter = outwatch.RowCounter(out)
+    assert counter.count() is None
+    (out / "rows.jsonl").write_bytes(b"a\nb\nc\n")
+    assert [counter.count() for _ in range(3)] == [2, 3, 3]
+    with (out / "rows.jsonl").open("ab") as stream:
+        stream.write(b"d")
+    assert counter.count() == 3
+    counter.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_rows_that_are_no_file_are_not_counted(out: Path, kind: str) -> None:
+    rows = out / "rows.jsonl"
+    if kind == "link":
+        rows.symlink_to("/etc/passwd")
+    elif kind == "fifo":
+        os.mkfifo(rows)
+    else:
+        rows.mkdir()
+    counter = outwatch.RowCounter(out)
+    assert counter.count() is None
+    counter.close()
+
+
 def test_files_that_never_were_there_together_do_not_add_up(out: Path) -> None:
     for index in range(outwatch.TICK_ENTRIES):
         (out / f"{index}").write_bytes(b"x" * 100)

@@ -68,8 +68,8 @@ def test_a_unit_that_ends_well(tmp_path: Path) -> None:
     evidence = result.evidence
     assert word is Outcome.OK
     assert (evidence.exit_code, evidence.death_proven, evidence.signal_sent) == (0, True, None)
-    assert 0.7 <= (evidence.wall_ns or 0) / 1e9 < 5
-    assert result.wall_ms_used >= 700
+    assert 0.6 <= (evidence.wall_ns or 0) / 1e9 < 5
+    assert result.wall_ms_used >= 600
     assert result.started is not None
     assert result.started.endswith("Z")
     assert (evidence.cpu_ns, evidence.peak_memory_bytes, evidence.oom_events) == (5, 9, 0)
