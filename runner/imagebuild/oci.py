@@ -1,0 +1,182 @@
+"""Layers -> an image: config, manifest and one archive that Docker and OCI tools both read.
+
+All JSON is written canonically, so the image id (digest of the config) and the manifest digest are
+functions of the layers and of the recipe. The archive is never on disk: it is read out of the
+layers' own files as the engine takes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.canonical import canonical_bytes, sha256_label
+from runner.imagebuild.layers import CREATED, SOURCE_DATE_EPOCH, Layer
+
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+USER = "65534:65534"
+ENVIRONMENT = (
+    "PATH=/usr/local/bin:/usr/bin",
+    "LANG=C.UTF-8",
+    "HOME=/tmp",
+    # The root is read-only in a run; bytecode is in the layers already.
+    "PYTHONDONTWRITEBYTECODE=1",
+    # What a method printed before it was killed is in the log.
+    "PYTHONUNBUFFERED=1",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A finished image, not yet anywhere. ``config`` and ``manifest`` are the exact bytes."""
+
+    platform: str
+    config: bytes
+    manifest: bytes
+    layers: tuple[Layer, ...]
+
+    @property
+    def image_id(self) -> str:
+        """Digest of the config: the id in a classic image store."""
+        return sha256_label(self.config)
+
+    @property
+    def manifest_digest(self) -> str:
+        """Digest of the OCI manifest: the id in a containerd image store."""
+        return sha256_label(self.manifest)
+
+    @property
+    def size(self) -> int:
+        return sum(layer.size for layer in self.layers)
+
+
+def make_image(layers: Sequence[Layer], *, platform: str, labels: Mapping[str, str]) -> Image:
+    """Describe an image of these layers, bottom first."""
+    os_name, architecture = platform.split("/")
+    config = canonical_bytes(
+        {
+            "architecture": architecture,
+            "os": os_name,
+            **({"variant": "v8"} if architecture == "arm64" else {}),
+            "created": CREATED,
+            "config": {
+                "User": USER,
+                "Env": list(ENVIRONMENT),
+                "WorkingDir": "/",
+                "Labels": dict(labels),
+            },
+            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+            "history": [
+                {"created": CREATED, "created_by": f"sealbench images build: {layer.name}"}
+                for layer in layers
+            ],
+        }
+    )
+    manifest = canonical_bytes(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": _descriptor(CONFIG_TYPE, sha256_label(config), len(config)),
+            "layers": [_descriptor(LAYER_TYPE, layer.diff_id, layer.size) for layer in layers],
+        }
+    )
+    return Image(platform=platform, config=config, manifest=manifest, layers=tuple(layers))
+
+
+def _descriptor(media_type: str, digest: str, size: int) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": digest, "size": size}
+
+
+def open_archive(image: Image) -> ArchiveStream:
+    """Return the image as one tar: an OCI layout that is a ``docker save`` archive as well."""
+    os_name, architecture = image.platform.split("/")
+    index = {
+        "schemaVersion": 2,
+        "mediaType": INDEX_TYPE,
+        "manifests": [
+            {
+                **_descriptor(MANIFEST_TYPE, image.manifest_digest, len(image.manifest)),
+                "platform": {"os": os_name, "architecture": architecture},
+            }
+        ],
+    }
+    saved = [
+        {
+            "Config": _blob(image.image_id),
+            "RepoTags": None,
+            "Layers": [_blob(layer.diff_id) for layer in image.layers],
+        }
+    ]
+    parts: list[bytes | Path] = []
+    for name, data in (
+        ("oci-layout", canonical_bytes({"imageLayoutVersion": "1.0.0"})),
+        ("index.json", canonical_bytes(index)),
+        ("manifest.json", canonical_bytes(list(saved))),
+        (_blob(image.image_id), image.config),
+        (_blob(image.manifest_digest), image.manifest),
+    ):
+        parts += [_header(name, len(data)), data, _padding(len(data))]
+    for layer in {layer.diff_id: layer for layer in image.layers}.values():
+        parts += [_header(_blob(layer.diff_id), layer.size), layer.path, _padding(layer.size)]
+    parts.append(bytes(2 * tarfile.BLOCKSIZE))
+    return ArchiveStream(parts)
+
+
+def _blob(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/")
+
+
+def _header(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size, member.mtime, member.mode = size, SOURCE_DATE_EPOCH, 0o644
+    return member.tobuf(tarfile.USTAR_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % tarfile.BLOCKSIZE)
+
+
+class ArchiveStream(io.RawIOBase):
+    """Reads byte strings and whole files one after the other, as one file."""
+
+    def __init__(self, parts: Sequence[bytes | Path]) -> None:
+        self._waiting = list(reversed(parts))
+        self._current: io.BufferedIOBase | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer
+        while True:
+            if self._current is None:
+                if not self._waiting:
+                    return 0
+                part = self._waiting.pop()
+                self._current = io.BytesIO(part) if isinstance(part, bytes) else part.open("rb")
+            count = self._current.readinto(buffer)
+            if count:
+                return count
+            self._current.close()
+            self._current = None
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+        super().close()
+
+
+def archive_sha256(image: Image) -> str:
+    """Return the hex digest of the whole archive."""
+    digest = hashlib.sha256()
+    with open_archive(image) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,81 @@
+"""The images of this repository: recipes, locks and methods agree with each other."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.imagebuild.build import IMAGES_FOLDER
+from runner.imagebuild.inputs import image_inputs
+from runner.imagebuild.locks import CONTENTS_LOCK, read_contents, read_deb_lock
+from runner.imagebuild.recipe import load_recipe, recipe_names
+from runner.imagebuild.wheels import MACHINES, parse_lock
+from runner.imagelock import load_lock
+
+LOCK = load_lock(IMAGES_FOLDER / "images.lock.json")
+PLATFORM = "linux/amd64"
+
+
+def test_every_image_has_a_recipe_and_a_lock_entry() -> None:
+    assert set(LOCK.images) == set(recipe_names(IMAGES_FOLDER)) == {"base", "failures", "lexical"}
+
+
+@pytest.mark.parametrize("name", recipe_names(IMAGES_FOLDER))
+def test_the_lock_is_of_the_files_that_are_here(name: str) -> None:
+    recipe = load_recipe(IMAGES_FOLDER, name)
+    entry = LOCK.images[name][PLATFORM]
+    assert entry.inputs_sha256 == image_inputs(recipe, PLATFORM), (
+        f"what {name} is made from has changed: run `sealbench images lock`"
+    )
+    declared = {n: (m.command, m.config, m.cache, m.tasks) for n, m in recipe.methods.items()}
+    locked = LOCK.methods[name]
+    assert declared == {n: (m.command, m.config, m.cache, m.tasks) for n, m in locked.items()}
+
+
+@pytest.mark.parametrize("name", recipe_names(IMAGES_FOLDER))
+def test_the_contents_lock_is_of_the_locked_layers(name: str) -> None:
+    contents = read_contents(IMAGES_FOLDER / CONTENTS_LOCK, PLATFORM)
+    for layer in LOCK.images[name][PLATFORM].layers:
+        assert contents[layer.name][0] == layer.diff_id
+
+
+def test_images_share_the_layers_of_their_base() -> None:
+    base = LOCK.images["base"][PLATFORM].layers
+    for name in ("lexical", "failures"):
+        assert LOCK.images[name][PLATFORM].layers[: len(base)] == base
+
+
+def test_every_declared_method_can_be_imported() -> None:
+    for image in ("lexical", "failures"):
+        for method in load_recipe(IMAGES_FOLDER, image).methods.values():
+            python, flag, module = method.command
+            assert (python, flag) == ("python3", "-m")
+            assert importlib.import_module(module).__doc__
+
+
+def test_base_takes_exactly_the_packages_that_it_lists() -> None:
+    recipe = load_recipe(IMAGES_FOLDER, "base")
+    assert recipe.debian is not None
+    locked = read_deb_lock(recipe.folder / "packages.lock.json")[PLATFORM]
+    assert set(locked) == set(recipe.debian.packages)
+    for package in ("dpkg", "apt", "dash", "bash", "coreutils", "ca-certificates"):
+        assert package not in locked
+
+
+def test_wheels_are_locked_for_both_machines() -> None:
+    recipe = load_recipe(IMAGES_FOLDER, "lexical")
+    assert recipe.wheels is not None
+    requirements = {r.name: r for r in parse_lock(recipe.wheels.requirements)}
+    for name in ("numpy", "scipy", "scikit-learn"):
+        assert len(requirements[name].hashes) == len(MACHINES)
+    assert {"bm25s", "rank-bm25"} <= requirements.keys()
+
+
+def test_no_lock_names_a_host(tmp_path: Path) -> None:
+    for path in IMAGES_FOLDER.rglob("*.lock*"):
+        assert "://" not in path.read_text(), path
+        if path.suffix == ".json":
+            assert json.loads(path.read_text())["schema"].startswith("sealbench/")
