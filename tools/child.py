@@ -51,7 +51,7 @@ def ask_child(command: Sequence[str], env: Mapping[str, str]) -> dict[str, objec
         return document
     if isinstance(document, dict) and "message" in document:
         raise SetupError(
-            f"{document['message']} [{document.get('code')}]",
+            f"{_place(document.get('where'))}{document['message']} [{document.get('code')}]",
             fix=str(document.get("fix")),
             exit_code=done.returncode,
         )
@@ -60,3 +60,10 @@ def ask_child(command: Sequence[str], env: Mapping[str, str]) -> dict[str, objec
         fix="see the lines above",
         exit_code=done.returncode or 1,
     )
+
+
+def _place(where: object) -> str:
+    if not isinstance(where, dict) or where.get("file") is None:
+        return ""
+    parts = [where["file"], where.get("line"), where.get("column")]
+    return ":".join(str(part) for part in parts if part is not None) + ": "

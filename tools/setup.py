@@ -49,35 +49,30 @@ class Setup:
         with self.steps.step("Python environment") as step:
             environment.ensure(self.site, step, dev=dev)
 
-    def prepare_engine(self) -> bool:
-        """Find or make an engine and the images in it; True when something was built."""
+    def prepare_engine(self) -> None:
+        """Find or make an engine, and the images in it."""
         with self.steps.step("Container engine") as step:
             endpoint = engine.ensure(self.site, step)
             self.child_env["DOCKER_HOST"] = endpoint.url
         with self.steps.step("Method images") as step:
             if images.are_ready(self.site.root, self.site.logs, endpoint):
                 step.done("present")
-                return False
+                return
             ensure_tools({"mmdebstrap": "mmdebstrap"}, self.site, step)
             step.working("building what is missing from pinned inputs, and loading it")
             self._must([self.sealbench, "images", "build"])
             images.record(self.site.root, self.site.logs)
             step.done("built and loaded")
-        return True
 
-    def prepare_key(self) -> Path:
-        """Make a signing key when there is none; return the public half of the one to use."""
-        chosen = self.setting("KEY")
-        if chosen is not None:
-            return public_half(Path(chosen))
-        private = keys_directory(self.site.env) / "default.pem"
+    def prepare_key(self) -> None:
+        """Make a signing key when there is none and none is named."""
         with self.steps.step("Signing key") as step:
-            if private.exists():
-                step.done(f"{private}")
+            path = Path(self.setting("KEY") or keys_directory(self.site.env) / "default.pem")
+            if self.setting("KEY") is None and not path.exists():
+                self.ask("keys", "generate", "--if-missing")
+                step.done(f"made {path}; keep it to yourself")
             else:
-                self._must([self.sealbench, "keys", "generate", "--if-missing"])
-                step.done(f"made {private}; keep it to yourself")
-        return public_half(private)
+                step.done(str(path))
 
     def call(self, *arguments: str) -> int:
         """Run `sealbench` on our terminal."""
@@ -86,10 +81,6 @@ class Setup:
     def ask(self, *arguments: str) -> dict[str, object]:
         """Run `sealbench ... --json` and return its answer."""
         return ask_child([self.sealbench, *arguments, "--json"], self.child_env)
-
-    def ask_module(self, module: str, *arguments: str) -> dict[str, object]:
-        """Run a module of the environment and return the JSON that it prints."""
-        return ask_child([self.python, "-m", module, *arguments], self.child_env)
 
     def python_module(self, module: str, *arguments: str) -> int:
         """Run a module of the environment on our terminal, from the top of the checkout."""
@@ -110,8 +101,3 @@ def keys_directory(env: Mapping[str, str]) -> Path:
     """Return where `sealbench` keeps its keys."""
     chosen = env.get("SEALBENCH_KEYS")
     return Path(chosen) if chosen else Path.home() / ".config" / "sealbench" / "keys"
-
-
-def public_half(private: Path) -> Path:
-    """Return the public key's path beside a private one's."""
-    return private.with_name(private.name.removesuffix(".pem") + ".pub.pem")

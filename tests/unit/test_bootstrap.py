@@ -376,11 +376,12 @@ def test_stopping_us_lets_the_child_end_its_work() -> None:
 
 
 def test_a_childs_json_error_becomes_ours() -> None:
-    answer = {"error": "manifest", "code": "manifest.x", "message": "bad", "fix": "mend it"}
+    where = {"file": "m.yaml", "line": 3, "column": None, "json_path": "$.x"}
+    answer = {"code": "manifest.x", "message": "bad", "fix": "mend it", "where": where}
     script = f"print({json.dumps(answer)!r}); raise SystemExit(3)"
     with pytest.raises(steps.SetupError) as caught:
         child.ask_child([sys.executable, "-c", script], os.environ)
-    assert (caught.value.message, caught.value.fix) == ("bad [manifest.x]", "mend it")
+    assert (caught.value.message, caught.value.fix) == ("m.yaml:3: bad [manifest.x]", "mend it")
     assert caught.value.exit_code == 3
     good = 'import sys; print(\'{"argv": "%s"}\' % sys.argv[-1])'
     assert child.ask_child([sys.executable, "-c", good, "x"], os.environ) == {"argv": "x"}
