@@ -81,23 +81,16 @@ class DockerEngine:
         return None if answer is None else image_info(answer)
 
     def load_image(self, archive: BinaryIO) -> tuple[str, ...]:
-        ids: list[str] = []
-        names: list[str] = []
         with self._client("load an image", TRANSFER_TIMEOUT_S) as client:
-            for event in client.load_image(archive):
-                if problem := event.get("error"):
-                    raise ImageError(
-                        "image.load-failed",
-                        f"the engine refused the image archive: {problem}",
-                        fix="build the archive again with `sealbench images build`",
-                    )
-                text = str(event.get("stream", "")).strip()
-                if text.startswith("Loaded image ID: "):
-                    ids.append(text.removeprefix("Loaded image ID: "))
-                elif text.startswith("Loaded image: "):
-                    names.append(text.removeprefix("Loaded image: "))
+            ids, names, problem = _load(client, archive)
             if names:
                 ids += _ids_of(client.images(all=False), names)
+        if problem or not ids:
+            raise ImageError(
+                "image.load-failed",
+                f"the engine refused the image archive: {problem or 'it holds no image'}",
+                fix="build the archive again with `sealbench images build`",
+            )
         return tuple(dict.fromkeys(ids))
 
     def pull_image(self, repository: str, manifest_digest: str) -> ImageInfo:
@@ -360,6 +353,26 @@ def _ids_of(listing: list[dict[str, Any]], names: list[str]) -> list[str]:
         for item in listing
         if wanted & {*(item.get("RepoTags") or ()), *(item.get("RepoDigests") or ())}
     ]
+
+
+def _load(client: APIClient, archive: BinaryIO) -> tuple[list[str], list[str], str | None]:
+    """(ids, names, what went wrong) of an archive: the engine reports one or the other."""
+    from docker.errors import APIError
+
+    ids: list[str] = []
+    names: list[str] = []
+    try:
+        for event in client.load_image(archive):
+            if problem := event.get("error"):
+                return ids, names, str(problem)
+            text = str(event.get("stream", "")).strip()
+            if text.startswith("Loaded image ID: "):
+                ids.append(text.removeprefix("Loaded image ID: "))
+            elif text.startswith("Loaded image: "):
+                names.append(text.removeprefix("Loaded image: "))
+    except APIError as error:
+        return ids, names, str(error.explanation or error)
+    return ids, names, None
 
 
 def _pull(client: APIClient, repository: str, manifest_digest: str) -> str | None:
