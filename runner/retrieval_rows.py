@@ -149,14 +149,15 @@ class RetrievalRows:
         if hypot(*numbers) > MAX_SAFE_INTEGER:
             return False
         try:
+            distinct = set(documents)
             if self._documents is not None:
-                # One pass for "known" and "distinct"; a known id is text of valid length.
-                return len(self._documents.intersection(documents)) == count
+                # A known id is text of valid length.
+                return len(distinct) == count and distinct <= self._documents
             joined = "".join(documents)
         except TypeError:  # something else where an id belongs
             return False
         return (
-            len(set(documents)) == count
+            len(distinct) == count
             and all(documents)
             and (len(joined) <= MAX_ID_LENGTH or max(map(len, documents)) <= MAX_ID_LENGTH)
         )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: With more relevant documents than this in one unordered ranking, sort instead of counting.
 COUNT_AT_MOST = 8
+#: Finding this many ids one by one is as fast as one look at every id.
+SEARCH_AT_MOST = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +64,20 @@ def order_ranking(
 
 
 def _ordered(rows: Sequence[RetrievalRow]) -> NDArray[bool_]:
-    lengths = np.array([len(row.documents) for row in rows], dtype=np.int64)
-    scores = np.frombuffer(b"".join([row.scores for row in rows]), dtype=np.float64)
     ordered = np.ones(len(rows), dtype=np.bool_)
-    if len(scores) < 2:
-        return ordered
-    owner = np.repeat(np.arange(len(rows)), lengths)
-    inside = owner[:-1] == owner[1:]  # both of the pair belong to one row
-    ordered[owner[:-1][inside & (scores[:-1] < scores[1:])]] = False
-    tied = np.flatnonzero(inside & (scores[:-1] == scores[1:]))
-    starts = np.cumsum(lengths) - lengths
-    for row, at in zip(owner[tied].tolist(), (tied - starts[owner[tied]]).tolist(), strict=True):
+    scores = np.frombuffer(b"".join([row.scores for row in rows]), dtype=np.float64)
+    ends = np.cumsum([len(row.documents) for row in rows], dtype=np.int64)
+    falls = scores[:-1] > scores[1:]
+    borders = ends[:-1]  # where the next row begins; a row without documents has none of its own
+    falls[borders[(borders > 0) & (borders < len(scores))] - 1] = True
+    # Nearly all rankings are stored in order and without ties: then this is empty.
+    doubtful = np.flatnonzero(~falls)
+    owners = np.searchsorted(ends, doubtful, side="right")
+    rises = scores[doubtful] < scores[doubtful + 1]
+    ordered[owners[rises]] = False
+    tied, owners = doubtful[~rises], owners[~rises]
+    begins = ends[owners] - np.array([len(rows[i].documents) for i in owners.tolist()], np.int64)
+    for row, at in zip(owners.tolist(), (tied - begins).tolist(), strict=True):
         documents = rows[row].documents
         if documents[at] > documents[at + 1]:
             ordered[row] = False
@@ -102,14 +107,15 @@ def positive_ranks(
 
 def _hits(documents: Sequence[str], positives: Mapping[str, int]) -> list[int]:
     """Return the positions of relevant documents, ascending."""
-    if not positives:
-        return []
-    mask = bytes(map(positives.__contains__, documents))
-    found, at = [], mask.find(1)
+    found = frozenset(positives).intersection(documents)
+    if len(found) <= SEARCH_AT_MOST:
+        return sorted(map(documents.index, found))
+    mask = bytes(map(found.__contains__, documents))
+    hits, at = [], mask.find(1)
     while at >= 0:
-        found.append(at)
+        hits.append(at)
         at = mask.find(1, at + 1)
-    return found
+    return hits
 
 
 def _ranks_by_count(
@@ -141,7 +147,7 @@ def _ranks_by_sort(
         rank = begin + 1
         if end - begin > 1:
             if begin not in names:
-                names[begin] = sorted(documents[i] for i in order[begin:end].tolist())
+                names[begin] = sorted(map(documents.__getitem__, order[begin:end].tolist()))
             rank += bisect_left(names[begin], documents[at])
         ranks.append(rank)
     return ranks

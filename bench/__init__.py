@@ -1,0 +1,1 @@
+"""Benchmarks against peers and floors: each prints both sides, measured in one run."""
