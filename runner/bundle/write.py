@@ -90,27 +90,12 @@ class BundleWriter:
 
     def add_file(self, path: str, source: Path, kind: FileKind | None = None) -> FileEntry:
         """Add a copy of a regular file, hashed while it is copied; links are not followed."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            descriptor = os.open(source, flags)
-        except OSError as error:
-            raise StorageError(
-                "storage.source",
-                f"cannot read: {os.strerror(error.errno or 0).lower()}",
-                fix="check that the file is there and readable",
-                where=Where(file=str(source)),
-            ) from error
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise StorageError(
-                    "storage.source",
-                    "not a regular file",
-                    fix="add the file itself",
-                    where=Where(file=str(source)),
-                )
-            with self.open_part(path, kind) as part:
-                while block := stream.read(1 << 20):
-                    part.write(block)
+        with (
+            os.fdopen(_open_source(source), "rb", buffering=0) as stream,
+            self.open_part(path, kind) as part,
+        ):
+            while block := stream.read(1 << 20):
+                part.write(block)
         return self._entries[path]
 
     def open_part(self, path: str, kind: FileKind | None = None, *, resume: bool = False) -> Part:
@@ -291,6 +276,27 @@ def _claim_staging(staging: Path, *, resume: bool) -> int:
                 else:
                     child.unlink()
     return descriptor
+
+
+def _open_source(source: Path) -> int:
+    """Open a regular file to copy from; ``StorageError`` for a link, a fifo or nothing."""
+    try:
+        # O_NONBLOCK: opening a fifo must not wait for somebody to write to it.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(source, flags)
+    except OSError as error:
+        problem = f"cannot read: {os.strerror(error.errno or 0).lower()}"
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        problem = "not a regular file"
+    raise StorageError(
+        "storage.source",
+        problem,
+        fix="check that the file itself is there and readable",
+        where=Where(file=str(source)),
+    )
 
 
 def _occupied(path: Path) -> NoReturn:
