@@ -165,6 +165,8 @@ class _Reader(Generic[RowT]):
             self._pending += len(line)
             if self._in_long_line:
                 self._in_long_line = not line.endswith(b"\n")
+                if self._pending >= BLOCK_BYTES:  # its pieces must not pile up
+                    self._flush()
                 continue
             self._number += 1
             try:
