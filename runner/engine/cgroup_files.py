@@ -129,8 +129,9 @@ class CounterFile:
         text = self.read()
         if text is None:
             return (None,) * len(keys)
-        found = dict(line.partition(b" ")[::2] for line in text.splitlines())
-        return tuple(_int(found.get(key, b"")) for key in keys)
+        # Some 60 lines, of which one or two count: looking for those is a tenth of splitting all.
+        text = b"\n" + text
+        return tuple(_after(text, b"\n" + key + b" ") for key in keys)
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -179,6 +180,11 @@ def remove_tree(folder: Path) -> bool:
 def close_all(files: Iterable[CounterFile]) -> None:
     for file in files:
         file.close()
+
+
+def _after(text: bytes, head: bytes) -> int | None:
+    start = text.find(head)
+    return None if start < 0 else _int(text[start + len(head) :].partition(b"\n")[0])
 
 
 def _int(text: bytes) -> int | None:
