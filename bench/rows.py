@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.measure import Stopwatch, print_limit, print_ratio, scale_of, side
 
 ROWS = 1_000_000
-DEPTH = 23
+DEPTH = 20
 CORPUS = 100_000
 SAMPLE = 1_000
 GOAL_SECONDS = 20.0
