@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from runner.model import Limits, Unit
+from runner.model import ImagePin, Limits, MethodPlan, Plan, Unit
 from runner.request import UnitRequest, container_user, method_env
 
 IMAGE = "sha256:" + "a" * 64
@@ -57,3 +57,29 @@ def request(folder: Path, **changes: object) -> UnitRequest:
         rows_planned=3,
     )
     return replace(base, **changes)  # type: ignore[arg-type]  # by name
+
+
+PIN = ImagePin(name="image", image_id=IMAGE)
+PLAN = Plan(
+    run_id=RUN_ID,
+    name="run",
+    benchmark_id="bench",
+    protocol_id="sha256:" + "4" * 64,
+    splits=("all",),
+    seed=7,
+    repeats=1,
+    jobs=1,
+    methods=(
+        MethodPlan(
+            name="method",
+            method_id=UNIT.method_id,
+            image=PIN,
+            command=("run",),
+            config={},
+            limits=LIMITS,
+        ),
+    ),
+    units=tuple(
+        replace(UNIT, unit_id="sha256:" + letter * 64, dataset=f"data{letter}") for letter in "abc"
+    ),
+)
