@@ -1,7 +1,7 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, TESTS, ENGINE_INSTALL.
+BUNDLE, PROTOCOL, TRUST, TESTS, BENCH, ENGINE_INSTALL.
 """
 
 from __future__ import annotations
@@ -134,10 +134,30 @@ def clean(setup: Setup) -> int:
 
 
 def bench(setup: Setup) -> int:
-    """Measure our speed against peers, both sides in one run."""
+    """Measure our speed against peers, both sides in one run; exit code 1 when a goal is missed."""
+    known = [path.stem for path in sorted((ROOT / "bench").glob("*.py")) if _runs(path)]
+    chosen = (setup.setting("BENCH") or " ".join(known)).split()
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        raise SetupError(
+            f"no benchmark {', '.join(unknown)}",
+            fix=f"BENCH= takes some of: {' '.join(known)}",
+            exit_code=EXIT_USAGE,
+        )
     setup.prepare_environment(dev=True)
     setup.prepare_engine()
-    return setup.python_module("tools.bench")
+    missed = []
+    for name in chosen:
+        setup.steps.say(f"\n== {name}")
+        if setup.python_module(f"bench.{name}") != 0:
+            missed.append(name)
+    if missed:
+        setup.steps.say(f"\n-- a goal was missed in: {', '.join(missed)}")
+    return 1 if missed else 0
+
+
+def _runs(path: Path) -> bool:
+    return "__main__" in path.read_text(encoding="utf-8")
 
 
 TARGETS: dict[str, Callable[[Setup], int]] = {

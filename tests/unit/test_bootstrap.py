@@ -510,6 +510,7 @@ def test_labels_are_there_only_when_every_dataset_is(tmp_path: Path) -> None:
         (["nonsense"], {}, 2, "usage:"),
         (["run"], {}, 2, "MANIFEST is not set"),
         (["verify"], {"BUNDLE": ""}, 2, "BUNDLE is not set"),
+        (["bench"], {"BENCH": "scoring nonsense"}, 2, "no benchmark nonsense"),
     ],
 )
 def test_targets_say_what_they_lack(
