@@ -16,7 +16,7 @@ from runner.engine.limits import check_limits
 from runner.errors import StorageError, Where
 from runner.host import swap_bytes
 from runner.model import ImagePin, MethodPlan, Plan
-from runner.quantities import format_size_bytes
+from runner.progress import size_text
 
 #: Room for the bundle, its tar and the inputs, beside what the methods may write.
 RESERVE_BYTES = 256 << 20
@@ -81,8 +81,8 @@ def check_disk(out: Path, methods: Iterable[MethodPlan], jobs: int) -> None:
     if free < needed:
         raise StorageError(
             "storage.no-room",
-            f"{format_size_bytes(free)} are free, and this run may need "
-            f"{format_size_bytes(needed)}",
+            f"{size_text(free)} are free, and this run may need "
+            f"{size_text(needed)}",
             fix="free some space, choose another --out, or lower limits.output",
             where=Where(file=str(out)),
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner import __version__
-from runner.bundle.parts import SHARD_BYTES
 from runner.bundle.rocrate import CrateInfo
 from runner.bundle.statement import RunClaims, plan_claims
 from runner.bundle.write import LOG, ROWS_RETRIEVAL, SCORES, BundleWriter, SealedBundle
@@ -91,10 +91,16 @@ def images_document(sealing: Sealing) -> dict[str, Any]:
                 "published": pin.published,
                 "methods": [method.name for method in sealing.plan.methods if method.image == pin],
                 "size_bytes": image.size_bytes,
-                "inputs_sha256": image.labels.get("sealbench.inputs"),
+                "inputs_sha256": _digest_label(image, "sealbench.inputs"),
             }
         )
     return {"schema": IMAGES_SCHEMA, "images": sorted(entries, key=lambda e: str(e["name"]))}
+
+
+def _digest_label(image: ImageInfo, name: str) -> str | None:
+    """A label that claims to be a digest; anybody's image may carry anything under that name."""
+    value = image.labels.get(name, "")
+    return value if re.fullmatch(r"sha256:[0-9a-f]{64}", value) else None
 
 
 def _crate_info(sealing: Sealing) -> CrateInfo:
@@ -108,19 +114,10 @@ def _crate_info(sealing: Sealing) -> CrateInfo:
 
 def _add_unit(writer: BundleWriter, record: UnitOutcome, files: UnitFiles) -> None:
     method, name = record.unit.method, stem(record.unit)
-    if files.rows.exists():
-        _add_rows(writer, f"rows/{method}/{name}", files.rows)
+    for part in files.parts():
+        writer.add_file(f"rows/{method}/{name}/{part.name}", part, ROWS_RETRIEVAL)
     if files.scores.exists():
         writer.add_file(f"scores/{method}/{name}.csv", files.scores, SCORES)
     for stream, path in (("stdout", files.stdout), ("stderr", files.stderr)):
         if path.exists():
             writer.add_file(f"logs/{method}/{name}.{stream}.log", path, LOG)
-
-
-def _add_rows(writer: BundleWriter, prefix: str, rows: Path) -> None:
-    if rows.stat().st_size <= SHARD_BYTES:
-        writer.add_file(f"{prefix}/part-00000.jsonl", rows, ROWS_RETRIEVAL)
-        return
-    with rows.open("rb") as stream, writer.open_shards(prefix, ROWS_RETRIEVAL) as shards:
-        for line in stream:  # every line was checked to be at most 16 MiB by the harvest
-            shards.write_line(line)

@@ -70,7 +70,7 @@ def read_documents(view: BundleView, protocol_id: str, faults: list[Fault]) -> D
         return None
     faults += _outcome_faults(outcomes, plan)
     faults += _file_faults(view, outcomes)
-    if results is None:
+    if results is None or tuple(record.unit for record in outcomes) != plan.units:
         return None
     return Documents(protocol=protocol, plan=plan, outcomes=outcomes, results=results)
 

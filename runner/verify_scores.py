@@ -51,6 +51,7 @@ class ScoreCheck:
             self.faults.extend(_row_faults(record, report))
             if record.outcome is Outcome.OK and report is not None:
                 self.faults.extend(_key_faults(self.documents, record, keys))
+        self.faults.extend(_cell_faults(self.documents))
         self.faults.extend(_aggregate_faults(self.documents.results))
 
     def recompute(self, datasets: Mapping[str, RetrievalDataset]) -> None:
@@ -166,6 +167,35 @@ def _artifact_faults(view: BundleView, unit: Unit, scores: UnitScores) -> Iterat
     if entry is not None and scores.artifact is not None and entry.sha256 != scores.artifact.sha256:
         message = "it is not what the rows and the labels give"
         yield Fault(file=path, code="bundle.score-artifact", message=message)
+
+
+def _cell_faults(documents: Documents) -> Iterator[Fault]:
+    """Is there one per-dataset row for every planned cell, and null where a unit was not ok?"""
+    plan, protocol = documents.plan, documents.protocol
+    ids = {method.name: method.method_id for method in plan.methods}
+    failed = {
+        (record.unit.method, record.unit.dataset)
+        for record in documents.outcomes
+        if record.outcome is not Outcome.OK
+    }
+    expected = {
+        (split, metric, method, ids[method], dataset.name)
+        for split in plan.splits
+        for metric in protocol.metrics
+        for method in ids
+        for dataset in protocol.datasets
+    }
+    names = ("split", "metric", "method", "method_id", "dataset")
+    rows = documents.results["per_dataset"]
+    found = [tuple(row[name] for name in names) for row in rows]
+    if set(found) != expected or len(found) != len(expected):
+        message = "it has not exactly one row for each planned method, dataset, split and metric"
+        yield _results_fault("per_dataset", message)
+    for index, row in enumerate(rows):
+        if (row["method"], row["dataset"]) in failed and row["score"] is not None:
+            yield _results_fault(f"per_dataset[{index}]" + _label(row), "a failed unit has a score")
+        if row["eligible"] != (row["score"] is not None):
+            yield _results_fault(f"per_dataset[{index}]" + _label(row), "eligible is not as scored")
 
 
 def _aggregate_faults(results: Mapping[str, Any]) -> Iterator[Fault]:

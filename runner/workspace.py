@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import StorageError, Where
+from runner.journal import refuse_if_in_use
 from runner.model import Plan, Unit
 from runner.purge import purge
 
 RUNS = Path("runs")
 FINAL = "bundle"
+JOURNAL = "journal.jsonl"
 
 
 def short_id(digest: str, length: int = 12) -> str:
@@ -52,10 +54,14 @@ def stem(unit: Unit) -> str:
 class UnitFiles:
     """The files of one unit that outlive its container."""
 
-    rows: Path
+    rows: Path  # a folder of part files
     stdout: Path
     stderr: Path
     scores: Path
+
+    def parts(self) -> list[Path]:
+        """The part files of the rows, in order; empty when nothing was harvested."""
+        return sorted(self.rows.glob("part-*.jsonl")) if self.rows.is_dir() else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +77,11 @@ class Workspace:
         folder = out / f".work-{short_id(plan.run_id)}"
         try:
             if fresh and folder.exists():
+                refuse_if_in_use(folder / JOURNAL)
                 purge(folder)
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # a method's user must pass through, and needs to see no more
-            for name in ("in", "out", "units", "corpora", "cache"):
+            for name in ("in", "out", "scratch", "units", "corpora", "cache"):
                 (folder / name).mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError(
@@ -87,14 +94,20 @@ class Workspace:
 
     @property
     def journal(self) -> Path:
-        return self.folder / "journal.jsonl"
+        return self.folder / JOURNAL
+
+    def corpus(self, dataset: str) -> Path:
+        """Where the blind documents of a dataset go, once for all its units; not there yet."""
+        path = self.folder / "corpora" / f"{dataset}.jsonl"
+        path.unlink(missing_ok=True)
+        return path
 
     def files(self, unit: Unit) -> UnitFiles:
         """The lasting files of a unit, in a folder of its own that exists."""
         folder = self.folder / "units" / short_id(unit.unit_id, 32)
         folder.mkdir(exist_ok=True)
         return UnitFiles(
-            rows=folder / "rows.jsonl",
+            rows=folder / "rows",
             stdout=folder / "stdout.log",
             stderr=folder / "stderr.log",
             scores=folder / "scores.csv",

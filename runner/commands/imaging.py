@@ -15,7 +15,7 @@ from runner.imagebuild.build import build as build_images
 from runner.imagebuild.listing import list_images
 from runner.imagebuild.lock import lock_update
 from runner.imagebuild.recipe import recipe_names
-from runner.quantities import format_size_bytes
+from runner.progress import size_text
 
 CACHE = Path(__file__).resolve().parent.parent.parent / ".cache"
 
@@ -63,7 +63,7 @@ def list_(arguments: Namespace) -> int:
             image.platform,
             present[image.present],
             "published" if image.published else "built here",
-            format_size_bytes(image.size_bytes),
+            size_text(image.size_bytes),
             image.image_id,
             ", ".join(image.methods),
         )
@@ -102,7 +102,7 @@ def _answer(arguments: Namespace, report: BuildReport) -> None:
         ],
     }
     rows = [
-        (image.name, image.status, format_size_bytes(image.size_bytes), image.pin.digest)
+        (image.name, image.status, size_text(image.size_bytes), image.pin.digest)
         for image in report.images
     ]
     text = table(("image", "status", "size", "image id"), rows)

@@ -1,0 +1,144 @@
+"""``run``: everything from a manifest to a sealed and verified bundle, with a summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from runner import keys
+from runner.commands.output import table
+from runner.commands.planning import overrides
+from runner.engine.docker import DockerEngine
+from runner.errors import EXIT_CANCELLED, EXIT_OK, EXIT_UNEXPECTED_OUTCOMES, BundleError, KeyError_
+from runner.progress import Mode, make_reporter
+from runner.run import Host, RunOptions, RunResult, run_manifest
+from runner.signals import CancelToken, cancel_on_signals
+from runner.trust import explicit
+from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+
+PASSPHRASE = "SEALBENCH_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
+
+
+def run(arguments: Namespace) -> int:
+    """Run, seal and verify; exit code 20 when an outcome is not the expected one."""
+    key = None if arguments.unsigned else _key(arguments.key)
+    mode: Mode = "json" if arguments.json else arguments.progress
+    # JSON events are the answer; people get progress apart from it.
+    reporter = make_reporter(mode, sys.stdout if arguments.json else sys.stderr)
+    options = RunOptions(
+        data_root=arguments.data_root,
+        out=arguments.out,
+        key=key,
+        overrides=overrides(arguments),
+        retry_failed=arguments.retry_failed,
+        fresh=arguments.fresh,
+    )
+    try:
+        with cancel_on_signals(CancelToken()) as cancel:
+            result = run_manifest(
+                arguments.manifest, options, host=Host(open_engine=DockerEngine), reporter=reporter,
+                cancel=cancel,
+            )  # fmt: skip
+    finally:
+        reporter.close()
+    report = _verify(result, key)
+    if arguments.json:
+        last = {"event": "result", "results": result.results, "verify": report.as_dict()}
+        sys.stdout.write(json.dumps(last) + "\n")
+    else:
+        sys.stdout.write(summary_text(result, report))
+    if report.faults:
+        raise BundleError(
+            "bundle.own-refused",
+            f"the bundle that was just sealed does not verify: {report.faults[0]}",
+            fix="the disk changed it, or this is a fault of ours: keep the bundle and report it",
+        )
+    if not result.summary.complete:
+        return EXIT_CANCELLED
+    return EXIT_UNEXPECTED_OUTCOMES if result.summary.unexpected else EXIT_OK
+
+
+def _key(path: Path | None) -> keys.SigningKey:
+    chosen = path or keys.default_key_path()
+    if path is None and not chosen.exists():
+        raise KeyError_(
+            "key.missing",
+            "there is no key to sign with",
+            fix="make one with `sealbench keys generate`, or seal with --unsigned",
+        )
+    secret = os.environ.get(PASSPHRASE)
+    return keys.load_private(chosen, passphrase=secret.encode() if secret else None)
+
+
+def _verify(result: RunResult, key: keys.SigningKey | None) -> VerifyReport:
+    """Verify what was sealed as anybody else would, from the files."""
+    resolved = result.resolved
+    return verify_bundle(
+        VerifyRequest(
+            bundle=result.bundle.path,
+            protocol_id=resolved.protocol.protocol_id,
+            protocol=resolved.protocol,
+            trust=None if key is None else explicit([key.public]),
+            data_root=resolved.data_root,
+            allow_unsigned=key is None,
+        )
+    )
+
+
+def summary_text(result: RunResult, report: VerifyReport) -> str:
+    """A short table: outcome and the primary metric of every method, then the bundle's path."""
+    resolved = result.resolved
+    metric = resolved.protocol.primary_metric
+    parts = []
+    for split in resolved.plan.splits:
+        rows = [
+            _row(row, result) for row in _aggregate(result) if _is(row, split=split, metric=metric)
+        ]
+        head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
+        parts.append(table(head, rows))
+    parts.append(_failures(result))
+    levels = (("intact", report.intact), ("recomputed", report.recomputed))
+    words = {True: "yes", False: "NO", None: "not looked at"}
+    lines = [f"{name}: {words[level.holds]} ({level.detail})" for name, level in levels]
+    lines.append(f"bundle: {_shown(result.bundle.path)}")
+    parts.append("\n".join(lines) + "\n")
+    return "\n".join(part for part in parts if part)
+
+
+def _aggregate(result: RunResult) -> list[dict[str, Any]]:
+    found: Any = result.results["aggregate"]
+    return sorted(found, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["method"]))
+
+
+def _is(row: dict[str, Any], **wanted: str) -> bool:
+    return all(row[name] == value for name, value in wanted.items())
+
+
+def _row(row: dict[str, Any], result: RunResult) -> tuple[str, ...]:
+    outcomes = dict.fromkeys(
+        record.outcome.value for record in result.outcomes if record.unit.method == row["method"]
+    )
+    interval = "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} - {row['ci_high']:.4f}"
+    score = "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}"
+    rank = "-" if row["rank"] is None else str(row["rank"])
+    return (rank, row["method"], score, interval, ", ".join(outcomes))
+
+
+def _failures(result: RunResult) -> str:
+    lines = [
+        f"{record.unit.method} on {record.unit.dataset}: {record.outcome.value}: {record.reason}"
+        for record in result.outcomes
+        if record.outcome.value != "ok"
+    ]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

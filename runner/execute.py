@@ -1,0 +1,199 @@
+"""Run every unit of a plan and write down what became of each: the loop around the supervisor.
+
+A group is one method in one repeat: its units share the method's wall budget and run in order.
+Groups run side by side when the plan says ``jobs``. Every unit gets exactly one outcome.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+from runner.cachehash import cache_digest
+from runner.datasets.beir import RetrievalDataset
+from runner.harvest import harvest
+from runner.journal import Journal
+from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
+from runner.outcome import classify
+from runner.preflight import Ready
+from runner.progress import Reporter, UnitTick
+from runner.protocol.load import Protocol
+from runner.purge import purge
+from runner.request import UnitRequest, UnitResult, container_user, method_env
+from runner.signals import CancelToken
+from runner.supervisor import Platform, run_unit
+from runner.tasks import task_module
+from runner.tasks.retrieval_inputs import (
+    BlindCorpus,
+    TaskOptions,
+    discard_inputs,
+    write_blind_corpus,
+)
+from runner.workspace import Workspace, short_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """All that units need; built once everything is validated."""
+
+    plan: Plan
+    protocol: Protocol
+    datasets: Mapping[str, RetrievalDataset]
+    ready: Ready
+    platform: Platform
+    workspace: Workspace
+    journal: Journal
+    reporter: Reporter
+    cancel: CancelToken
+
+
+def execute(run: Execution) -> tuple[UnitOutcome, ...]:
+    """Run the units that the journal does not have yet; return all outcomes in plan order.
+
+    Raises ``StorageError`` when the disk fails; the journal then keeps what is finished.
+    """
+    corpora = {
+        name: write_blind_corpus(dataset, run.workspace.corpus(name))
+        for name, dataset in run.datasets.items()
+    }
+    methods = {method.name: method for method in run.plan.methods}
+    groups: dict[tuple[int, str], list[Unit]] = {}
+    for unit in run.plan.units:
+        groups.setdefault((unit.repeat, unit.method), []).append(unit)
+    outcomes: dict[str, UnitOutcome] = {}
+    failed = threading.Event()
+
+    def work(units: list[Unit]) -> None:
+        for outcome in _Group(run, methods[units[0].method], corpora).run(units, failed):
+            outcomes[outcome.unit.unit_id] = outcome
+
+    with ThreadPoolExecutor(max_workers=run.plan.jobs) as pool:
+        pending = [pool.submit(work, units) for units in groups.values()]
+        try:
+            for future in pending:
+                future.result()
+        except BaseException:
+            # A full disk or a fault of our own: end what runs, start nothing more.
+            failed.set()
+            run.cancel.cancel()
+            raise
+    return tuple(outcomes[unit.unit_id] for unit in run.plan.units)
+
+
+class _Group:
+    """One method in one repeat: units in order, on what is left of one budget."""
+
+    def __init__(
+        self, run: Execution, method: MethodPlan, corpora: Mapping[str, BlindCorpus]
+    ) -> None:
+        self._run, self._method, self._corpora = run, method, corpora
+        self._pin: ImagePin = run.ready.pin(method)
+        self._left_ms = method.limits.wall_ms
+        self._task = task_module(run.protocol.datasets[0].task)
+
+    def run(self, units: Iterable[Unit], failed: threading.Event) -> Iterable[UnitOutcome]:
+        for unit in units:
+            if failed.is_set():
+                return
+            kept = self._run.journal.finished.get(unit.unit_id)
+            if kept is not None:
+                self._left_ms -= ceil((kept.evidence.wall_ns or 0) / 1_000_000)
+                yield kept
+                continue
+            yield self._one(unit)
+
+    def _one(self, unit: Unit) -> UnitOutcome:
+        run = self._run
+        run.reporter.unit_started(unit)
+        run.journal.unit_started(unit)
+        result, evidence = self._attempt(unit)
+        self._left_ms -= result.wall_ms_used
+        outcome, reason = classify(evidence, self._method.limits)
+        record = UnitOutcome(
+            unit=unit,
+            outcome=outcome,
+            reason=reason,
+            evidence=evidence,
+            started=result.started,
+            image=self._pin,
+            limits=self._method.limits,
+        )
+        run.journal.unit_finished(record)
+        run.reporter.unit_finished(record)
+        return record
+
+    def _attempt(self, unit: Unit) -> tuple[UnitResult, Evidence]:
+        run, limits = self._run, self._method.limits
+        dataset = run.datasets[unit.dataset]
+        ids = self._task.expected_ids(run.protocol, dataset, run.plan.splits)
+        files = run.workspace.files(unit)
+        in_dir, out_dir, work_dir = (
+            run.workspace.scratch(kind, unit) for kind in ("in", "out", "scratch")
+        )
+        options = TaskOptions(
+            seed=unit.seed,
+            top_k=run.protocol.top_k,
+            threads=ceil(limits.cpus_milli / 1000),
+            config=self._method.config,
+        )
+        corpus = self._corpora[unit.dataset]
+        self._task.write_blind_inputs(dataset, ids, options, in_dir, corpus=corpus)
+        out_dir.mkdir()
+        work_dir.mkdir()
+        cache = self._cache()
+        before = cache_digest(cache)
+        request = UnitRequest(
+            run_id=run.plan.run_id,
+            unit=unit,
+            image_id=run.ready.images[self._method.image].image_id,
+            command=self._method.command,
+            limits=limits,
+            remaining_wall_ms=self._left_ms,
+            in_dir=in_dir,
+            out_dir=out_dir,
+            work_dir=work_dir,
+            stdout_log=files.stdout,
+            stderr_log=files.stderr,
+            env=method_env(limits, unit.seed),
+            user=container_user(),
+            cache_dir=cache,
+            rows_planned=len(ids),
+        )
+
+        def progress(tick: UnitTick) -> None:
+            run.reporter.unit_tick(unit, tick)
+
+        try:
+            result = run_unit(run.platform, request, cancel=run.cancel, on_progress=progress)
+            evidence = self._harvested(unit, result.evidence, out_dir, files.rows)
+            after = cache_digest(cache)
+            return result, replace(evidence, cache_before=before, cache_after=after)
+        finally:
+            discard_inputs(in_dir)
+            purge(out_dir)
+            purge(work_dir)
+
+    def _harvested(self, unit: Unit, evidence: Evidence, out_dir: Path, rows: Path) -> Evidence:
+        """Add what may cross from the container; nothing does without proof of its death."""
+        if not (evidence.started and evidence.death_proven):
+            return evidence
+        run = self._run
+        with self._task.unit_scorer(
+            run.datasets[unit.dataset], run.protocol, run.plan.splits
+        ) as scorer:
+            found = harvest(
+                out_dir, limits=self._method.limits, checker=scorer.checker(), rows_dir=rows
+            )
+        return replace(evidence, rows=found.rows, harvest_refused=found.refused)
+
+    def _cache(self) -> Path | None:
+        """The method's cache: private to one image digest, shared by its units of this run."""
+        if not self._method.cache:
+            return None
+        folder = self._run.workspace.folder / "cache" / short_id(self._method.method_id, 32)
+        folder.mkdir(exist_ok=True)
+        return folder

@@ -1,0 +1,252 @@
+"""From a run manifest to a sealed bundle: resolve everything, then run, score and seal.
+
+Nothing starts before manifest, protocol, data, plan, engine, limits, images, disk and key have all
+been looked at. An interrupted run of the same plan is found again by its working folder and goes
+on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.bundle.archive import export_archive
+from runner.bundle.read import open_bundle
+from runner.bundle.write import SealedBundle
+from runner.clock import SystemClock
+from runner.datasets.beir import RetrievalDataset
+from runner.engine.api import Engine, EngineInfo
+from runner.engine.cgroups import open_cgroups
+from runner.engine.clean import sweep
+from runner.engine.usage import Cgroups
+from runner.execute import Execution, execute
+from runner.host import host_document, read_load
+from runner.imagelock import host_platform, load_locks
+from runner.journal import Journal
+from runner.keys import SigningKey
+from runner.manifest import RunManifest, load_run_manifest
+from runner.model import Outcome, Plan, Unit, UnitOutcome
+from runner.plan import Overrides, build_plan
+from runner.preflight import Ready, preflight
+from runner.progress import Reporter, RunSummary
+from runner.protocol.bind import bind
+from runner.protocol.load import Protocol, load_protocol
+from runner.scoring import outcome_notes, results_document, score_run
+from runner.seal import Sealing, seal
+from runner.signals import CancelToken
+from runner.supervisor import PATIENCE_S, Platform
+from runner.tasks import task_module
+from runner.tasks.retrieval_score import UnitScores
+from runner.trust import explicit
+from runner.workspace import Workspace, result_folder
+
+ENDED_BY_US = frozenset({Outcome.CANCELLED, Outcome.NOT_STARTED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a command line chooses beside the manifest; ``key`` None leaves the bundle unsigned."""
+
+    data_root: Path | None = None
+    out: Path | None = None
+    key: SigningKey | None = None
+    overrides: Overrides | None = None
+    retry_failed: bool = False
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """How to reach what runs containers; opened only when everything else is resolved."""
+
+    open_engine: Callable[[], Engine]
+    open_cgroups: Callable[[EngineInfo], Cgroups] = open_cgroups
+    patience_s: float = PATIENCE_S  # how long a lost engine is asked again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A manifest with all that it names loaded and checked; no engine was asked yet."""
+
+    manifest: RunManifest
+    protocol: Protocol
+    plan: Plan
+    datasets: Mapping[str, RetrievalDataset]
+    data_root: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run came to; ``results`` is the document of results.json."""
+
+    resolved: Resolved
+    bundle: SealedBundle
+    archive: Path
+    outcomes: tuple[UnitOutcome, ...]
+    results: Mapping[str, object]
+    summary: RunSummary
+
+
+def resolve(path: Path, options: RunOptions) -> Resolved:
+    """Read and check everything that lies in files; raises the first error."""
+    manifest = load_run_manifest(path)
+    protocol = load_protocol(manifest.protocol)
+    plan = build_plan(manifest, protocol.document, load_locks(), host_platform(), options.overrides)
+    data_root = options.data_root or manifest.data_root
+    return Resolved(
+        manifest=manifest,
+        protocol=protocol,
+        plan=plan,
+        datasets=bind(protocol, data_root),
+        data_root=data_root,
+    )
+
+
+def run_manifest(
+    path: Path,
+    options: RunOptions,
+    *,
+    host: Host,
+    reporter: Reporter,
+    cancel: CancelToken,
+) -> RunResult:
+    """Run a manifest and seal its bundle, complete or not.
+
+    Raises a ``SealbenchError`` when something is refused beforehand, and ``StorageError`` when the
+    disk fails; a method that fails is an outcome, not an error.
+    """
+    resolved = resolve(path, options)
+    out = result_folder(resolved.plan, options.out)
+    engine = host.open_engine()
+    try:
+        ready = preflight(engine, resolved.plan, out)
+        sweep(engine, dry_run=False)  # what dead runs left must not distort this one
+        workspace = Workspace.open(out, resolved.plan, fresh=options.fresh)
+        try:
+            session = _Session(
+                resolved=resolved, ready=ready, engine=engine, workspace=workspace, host=host,
+                options=options, reporter=reporter, cancel=cancel,
+            )  # fmt: skip
+            return session.run()
+        finally:
+            workspace.remove_if_unused()
+    finally:
+        engine.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """One run on a host that was found ready."""
+
+    resolved: Resolved
+    ready: Ready
+    host: Host
+    engine: Engine
+    workspace: Workspace
+    options: RunOptions
+    reporter: Reporter
+    cancel: CancelToken
+
+    def run(self) -> RunResult:
+        clock, plan = SystemClock(), self.resolved.plan
+        begun_ns, load = clock.monotonic_ns(), read_load()
+        self.reporter.run_started(plan)
+        for note in self.ready.notes():
+            self.reporter.note(note)
+        retry = self.options.retry_failed
+        with Journal.open(self.workspace.journal, plan, retry_failed=retry) as journal:
+            outcomes = self._execute(journal, clock)
+            results = self._score(outcomes)
+            sealing = Sealing(
+                plan=plan,
+                protocol=self.resolved.protocol,
+                manifest_raw=self.resolved.manifest.raw,
+                outcomes=outcomes,
+                results=results,
+                host=host_document(self.ready.info, load_start=load, load_end=read_load()),
+                images=self.ready.images,
+                started=journal.started,
+                # A clock that was set back in between must not end a run before its start.
+                finished=max(journal.started, clock.utc_stamp()),
+            )
+            files = {unit.unit_id: self.workspace.files(unit) for unit in plan.units}
+            bundle = seal(sealing, files, self.workspace.out, self.options.key)
+        self.workspace.remove()
+        archive = _archive(bundle, self.options.key)
+        summary = _summary(bundle, outcomes, plan, clock.monotonic_ns() - begun_ns)
+        self.reporter.run_finished(summary)
+        return RunResult(
+            resolved=self.resolved,
+            bundle=bundle,
+            archive=archive,
+            outcomes=outcomes,
+            results=results,
+            summary=summary,
+        )
+
+    def _execute(self, journal: Journal, clock: SystemClock) -> tuple[UnitOutcome, ...]:
+        if journal.finished:
+            count = len(journal.finished)
+            self.reporter.note(f"resuming an interrupted run: {count} units are finished already")
+        cgroups = self.host.open_cgroups(self.ready.info)
+        return execute(
+            Execution(
+                plan=self.resolved.plan,
+                protocol=self.resolved.protocol,
+                datasets=self.resolved.datasets,
+                ready=self.ready,
+                platform=Platform(
+                    engine=self.engine,
+                    cgroups=cgroups,
+                    clock=clock,
+                    patience_s=self.host.patience_s,
+                ),
+                workspace=self.workspace,
+                journal=journal,
+                reporter=self.reporter,
+                cancel=self.cancel,
+            )
+        )
+
+    def _score(self, outcomes: Sequence[UnitOutcome]) -> dict[str, object]:
+        """Compute results.json from the harvested rows, and write the score artifacts."""
+        protocol, plan = self.resolved.protocol, self.resolved.plan
+        task = task_module(protocol.datasets[0].task)
+
+        def score(unit: Unit, dataset: RetrievalDataset) -> UnitScores:
+            files = self.workspace.files(unit)
+            files.scores.unlink(missing_ok=True)  # of a sealing that was interrupted
+            return task.score_unit(
+                files.parts(), dataset, protocol, plan.splits, artifact=files.scores
+            )
+
+        units = score_run(plan, protocol, self.resolved.datasets, outcomes, score)
+        notes = (*self.ready.notes(), *outcome_notes(outcomes))
+        return results_document(plan, protocol, units, notes)
+
+
+def _archive(bundle: SealedBundle, key: SigningKey | None) -> Path:
+    """Write ``bundle.tar`` beside the bundle; every byte is verified while it is copied."""
+    trust = None if key is None else explicit([key.public])
+    protocol_id = bundle.claims.protocol_id
+    with open_bundle(
+        bundle.path, protocol_id=protocol_id, trust=trust, allow_unsigned=key is None
+    ) as view:
+        return export_archive(view, bundle.path.with_name("bundle.tar"))
+
+
+def _summary(
+    bundle: SealedBundle, outcomes: Sequence[UnitOutcome], plan: Plan, elapsed_ns: int
+) -> RunSummary:
+    expected = {method.name: method.expect for method in plan.methods}
+    return RunSummary(
+        run_id=plan.run_id,
+        bundle=str(bundle.path),
+        complete=not any(record.outcome in ENDED_BY_US for record in outcomes),
+        signed=bundle.signed,
+        elapsed_ms=elapsed_ns // 1_000_000,
+        outcomes=dict(Counter(record.outcome.value for record in outcomes)),
+        unexpected=sum(record.outcome is not expected[record.unit.method] for record in outcomes),
+    )
