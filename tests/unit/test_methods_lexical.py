@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods import fts5, lucene, okapi, tfidf
-from methods.postings import accumulate, index
+from methods.postings import Scorer, index
 from methods.text import words
 from methods.top import top
 from rank_bm25 import BM25Okapi
@@ -53,11 +53,35 @@ def test_okapi_scores_are_rank_bm25s(documents: list[str], query: str) -> None:
         return
     postings = index(tokens)
     weights = okapi.okapi_weights(postings, k1=1.5, b=0.75, epsilon=0.25)
-    scores, matched = accumulate(postings, weights, words(query))
+    scores, matched = Scorer(postings, weights).score(words(query))
     expected = BM25Okapi(tokens).get_scores(words(query))
     assert np.allclose(scores, expected, rtol=0, atol=1e-9)
     wanted = set(words(query))
     assert matched.tolist() == [bool(wanted & set(document)) for document in tokens]
+
+
+@pytest.mark.parametrize("dense_bytes", [0, 8 * 40, 1 << 20])
+def test_rows_for_frequent_words_change_no_bit(
+    monkeypatch: pytest.MonkeyPatch, dense_bytes: int
+) -> None:
+    source = np.random.default_rng(1)
+    tokens = [[f"w{w}" for w in source.zipf(1.5, size=30) if w < 200] for _ in range(20)]
+    postings = index(tokens)
+    weights = okapi.okapi_weights(postings, k1=1.5, b=0.75, epsilon=0.25)
+    plain = Scorer(postings, weights)
+    monkeypatch.setattr("methods.postings.DENSE_BYTES", dense_bytes)
+    other = Scorer(postings, weights)
+    for query in tokens:
+        assert plain.score(query)[0].tobytes() == other.score(query)[0].tobytes()
+        assert plain.score(query)[1].tolist() == other.score(query)[1].tolist()
+
+
+def test_weights_that_cancel_still_match() -> None:
+    postings = index([["a", "b"], ["c"]])
+    weights = np.array([1.0, -1.0, 1.0])
+    scores, matched = Scorer(postings, weights).score(["a", "b"])
+    assert scores.tolist() == [0.0, 0.0]
+    assert matched.tolist() == [True, False]
 
 
 @settings(max_examples=50, deadline=None)
@@ -110,12 +134,12 @@ def test_equal_documents_are_ranked_by_id_and_cut_at_k(method: ModuleType) -> No
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([0.0, 1.0, 1.5, 2.0]), st.booleans()), max_size=30),
+    st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 1.0, 1.5, 2.0]), st.booleans()), max_size=30),
     st.integers(1, 12),
 )
 def test_top_is_a_full_sort_cut_at_k(entries: list[tuple[float, bool]], k: int) -> None:
     ids = [f"d{(7 * n) % 31}" for n in range(len(entries))]
-    scores = np.array([score for score, _ in entries])
+    scores = np.array([score * flag for score, flag in entries])
     matched = np.array([flag for _, flag in entries], dtype=np.bool_)
     kept = [(ids[n], s) for n, (s, flag) in enumerate(entries) if flag]
     assert top(scores, matched, ids, k) == sorted(kept, key=lambda p: (-p[1], p[0]))[:k]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sealbench_sdk import Answer, Document, Query, Ranking, Task, run
 
-from methods.postings import Floats, Postings, accumulate, index
+from methods.postings import Floats, Postings, Scorer, index
 from methods.text import words
 from methods.top import no_answer, top
 
@@ -49,10 +49,11 @@ def _sparse(corpus: list[Document], top_k: int, config: Mapping[str, Any]) -> An
         b=float(config.get("b", 0.75)),
         epsilon=float(config.get("epsilon", 0.25)),
     )
+    scorer = Scorer(postings, weights)
     ids = [document.id for document in corpus]
 
     def answer(query: Query) -> Ranking:
-        scores, matched = accumulate(postings, weights, words(query.text))
+        scores, matched = scorer.score(words(query.text))
         return top(scores, matched, ids, top_k)
 
     return answer

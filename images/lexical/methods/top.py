@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,16 +21,18 @@ def top(
 
     ``scores`` and ``matched`` have one entry a document. Every document that ties with the k-th
     score stays a candidate, so that the ids decide and not the partition's order. ``ValueError``
-    for a score that is not finite.
+    for a score that is not finite. A document that did not match has score 0.
     """
-    candidates = np.flatnonzero(matched)
-    kept = scores[candidates]
-    if not np.isfinite(kept).all():
+    if not math.isfinite(scores.sum()):
         raise ValueError("a score is not finite")
-    if 0 < k < len(candidates):
+    candidates = matched
+    if 0 < k < len(scores):
+        # A document that did not match has score 0, which is above a negative one that did.
+        kept = scores if scores.min() >= 0 else np.where(matched, scores, -np.inf)
         threshold = np.partition(kept, len(kept) - k)[len(kept) - k]
-        candidates = candidates[kept >= threshold]
-    return ranking(scores[candidates].tolist(), [ids[i] for i in candidates.tolist()], k)
+        candidates = matched & (kept >= threshold)
+    places = np.flatnonzero(candidates)
+    return ranking(scores[places].tolist(), [ids[place] for place in places.tolist()], k)
 
 
 def no_answer(_: Query) -> Ranking:
