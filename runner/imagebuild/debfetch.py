@@ -40,8 +40,8 @@ class Deb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """A suite of Debian's archive. Without ``mirror`` its address is the host's own (from its apt
-    sources), else mmdebstrap's default.
+    """A suite of Debian's archive. Without ``mirror`` its address is that of the environment's
+    ``MIRROR``, else the host's own (from its apt sources), else mmdebstrap's default.
     """
 
     suite: str
@@ -101,7 +101,8 @@ def fetch_debs(packages: Sequence[str], archive: Archive, cache: Path) -> tuple[
 
 
 def _run_mmdebstrap(packages: Sequence[str], archive: Archive, target: Path, work: Path) -> None:
-    suite, mirror = archive.suite, archive.mirror or host_mirror(archive.suite)
+    suite = archive.suite
+    mirror = archive.mirror or os.environ.get("MIRROR") or host_mirror(suite)
     command = [
         "mmdebstrap",
         "--variant=extract",

@@ -134,6 +134,7 @@ def mmdebstrap(monkeypatch: pytest.MonkeyPatch) -> FakeMmdebstrap:
     monkeypatch.setattr("runner.imagebuild.debfetch.shutil.which", lambda _: "/usr/bin/mmdebstrap")
     monkeypatch.setattr("runner.imagebuild.debfetch.subprocess.run", fake)
     monkeypatch.setattr(debfetch, "host_mirror", lambda _: None)
+    monkeypatch.delenv("MIRROR", raising=False)
     return fake
 
 
@@ -154,6 +155,14 @@ def test_a_given_mirror_is_asked_for_the_suite_alone(
     archive = Archive(suite="bookworm", architecture="amd64", mirror="http://mirror.invalid/debian")
     fetch_debs(["hello"], archive, tmp_path)
     assert mmdebstrap.commands[0][-1] == "deb http://mirror.invalid/debian bookworm main"
+
+
+def test_the_environment_may_name_a_mirror(
+    tmp_path: Path, mmdebstrap: FakeMmdebstrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRROR", "http://other.invalid/debian")
+    fetch_debs(["hello"], Archive(suite="bookworm", architecture="amd64"), tmp_path)
+    assert mmdebstrap.commands[0][-1] == "deb http://other.invalid/debian bookworm main"
 
 
 def test_a_package_that_the_archive_lacks_is_named(
