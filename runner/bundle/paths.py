@@ -11,6 +11,8 @@ MANIFEST = "manifest.json"
 CRATE = "ro-crate-metadata.json"
 SCHEMA_FOLDER = "schemas"
 SCHEMA_SUFFIX = ".v1.schema.json"
+FOLDER = "bundle"
+ARCHIVE = "bundle.tar"
 SIGNATURES = "bundle.sigs"  # beside the bundle: countersigning never changes sealed bytes
 
 #: Files without which there is nothing to verify, in every bundle whatever came of the run.

@@ -28,7 +28,6 @@ from runner.canonical import canonical_bytes
 from runner.errors import BundleError, StorageError, Where
 from runner.keys import SigningKey
 
-FINAL_NAME = "bundle"
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _JSON = "application/json"
 
@@ -62,7 +61,7 @@ class SealedBundle:
 class BundleWriter:
     """Stages one bundle below ``parent`` and seals it as ``parent/bundle``.
 
-    Raises ``StorageError`` at once when the target exists, when the folder cannot be written or
+    Raises ``StorageError`` at once when ``check_free`` does, when the folder cannot be written or
     when another process stages the same ``bundle_id``. A staging folder that a dead process left is
     emptied, or kept with ``resume``.
     """
@@ -72,14 +71,12 @@ class BundleWriter:
             raise BundleError(
                 "bundle.id", f"{bundle_id[:80]!r} is no id", fix="use a-z, 0-9, dot and dash"
             )
-        self.target = parent / FINAL_NAME
+        self.target = parent / paths.FOLDER
         self.staging = parent / f".partial-{bundle_id}"
         self._entries: dict[str, FileEntry] = {}
         self._open: dict[str, Part] = {}
         durable.make_directory(parent)
-        for taken in (self.target, parent / paths.SIGNATURES):
-            if os.path.lexists(taken):
-                _occupied(taken)
+        check_free(parent)
         self._lock = _claim_staging(self.staging, resume=resume)
 
     def add_bytes(self, path: str, data: bytes, kind: FileKind | None = None) -> FileEntry:
@@ -240,6 +237,16 @@ class BundleWriter:
             if not folders and not files:
                 with suppress(OSError):  # discarded files leave empty folders, which no tar has
                     Path(folder).rmdir()
+
+
+def check_free(parent: Path) -> None:
+    """Raise ``StorageError`` when a bundle, its archive or its signatures are there already.
+
+    For callers who want to know before a long run; the writer asks too.
+    """
+    for name in (paths.FOLDER, paths.ARCHIVE, paths.SIGNATURES):
+        if os.path.lexists(parent / name):
+            _occupied(parent / name)
 
 
 def write_ssh_signature(signatures: Path, manifest: bytes, key: SigningKey) -> Path:

@@ -100,7 +100,7 @@ def test_an_unsigned_bundle_has_no_receipt_and_says_so(tmp_path: Path) -> None:
     assert [text.rpartition("[")[2] for text in faults_of(sealed.path)] == ["bundle.unsigned]"]
 
 
-@pytest.mark.parametrize("taken", ["bundle", "bundle.sigs"])
+@pytest.mark.parametrize("taken", ["bundle", "bundle.sigs", "bundle.tar"])
 @pytest.mark.parametrize("kind", ["file", "empty folder", "full folder", "dangling link"])
 def test_nothing_is_ever_overwritten(tmp_path: Path, taken: str, kind: str) -> None:
     target = tmp_path / taken
