@@ -22,6 +22,7 @@ from runner.imagebuild.locks import (
     Difference,
     differences,
     image_entry,
+    layer_differences,
     read_contents,
     write_image,
 )
@@ -53,7 +54,8 @@ class BuiltImage:
 
     ``status``: ``present`` (the engine had it), ``loaded`` (built and given to the engine) or
     ``built`` (no engine was given). ``size_bytes`` is the sum of its uncompressed layers.
-    ``differences`` say why ``pin.published`` is False.
+    ``differences`` say why ``pin.published`` is False, unless the lock has no such image
+    (``locked`` is False).
     """
 
     name: str
@@ -61,6 +63,18 @@ class BuiltImage:
     status: str
     size_bytes: int
     differences: tuple[Difference, ...] = ()
+    locked: bool = True
+
+    def warnings(self) -> list[str]:
+        """Return a line for each reason why this is not the published image."""
+        if self.pin.published:
+            return []
+        if not self.locked:
+            return [f"{self.name} is not locked yet: `sealbench images lock {self.name}`"]
+        head = f"{self.name} is not the published image"
+        if not self.differences:
+            return [f"{head}: its layers are the same, its image.toml says something else"]
+        return [f"{head}: {difference}" for difference in self.differences]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +86,7 @@ class BuildReport:
 
     def warnings(self) -> list[str]:
         """Return a line for each reason why an image is not the published one."""
-        return [
-            f"{image.name} is not the published image: {difference}"
-            for image in self.images
-            for difference in image.differences
-        ]
+        return [line for image in self.images for line in image.warnings()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +194,9 @@ def _present(
     if engine is None:
         return None
     inputs = image_inputs(recipe, platform)
-    for lock_path, published in ((places.published_lock, True), (places.local_lock, False)):
-        entry = entry_of(lock_path, recipe.name, platform)
+    locked = entry_of(places.published_lock, recipe.name, platform)
+    local = entry_of(places.local_lock, recipe.name, platform)
+    for entry, published in ((locked, True), (local, False)):
         if entry is None or entry.inputs_sha256 != inputs:
             continue
         if in_engine(engine, entry.image_id, entry.manifest_digest) is None:
@@ -197,6 +208,8 @@ def _present(
             pin=_pin(recipe.name, entry.image_id, entry.manifest_digest, platform, published),
             status="present",
             size_bytes=sum(layer.size for layer in entry.layers),
+            differences=layer_differences(entry, locked) if locked and not published else (),
+            locked=locked is not None,
         )
     return None
 
@@ -221,7 +234,7 @@ def _deliver(
     local = None if published else image_entry(image, inputs)
     write_image(places.local_lock, recipe, image.platform, local)
     found: tuple[Difference, ...] = ()
-    if not published:
+    if not published and entry is not None:
         found = differences(image.layers, read_contents(places.contents, image.platform))
     tell("built", image.image_id)
     return BuiltImage(
@@ -230,6 +243,7 @@ def _deliver(
         status=status,
         size_bytes=image.size,
         differences=found,
+        locked=entry is not None,
     )
 
 

@@ -19,6 +19,7 @@ from runner.errors import ImageError, Where
 from runner.imagebuild.layers import Layer, Package
 from runner.imagebuild.oci import Image
 from runner.imagebuild.recipe import Recipe
+from runner.imagelock import LockEntry
 
 DEB_LOCK = "packages.lock.json"
 CONTENTS_LOCK = "contents.lock.json"
@@ -35,7 +36,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where a layer came out other than published. ``package`` None: the layer is unknown there.
+    """Where a layer came out other than published. ``package`` None: what in it is not known.
 
     ``published`` and ``built`` are versions; equal ones mean equal version, other content.
     """
@@ -47,7 +48,7 @@ class Difference:
 
     def __str__(self) -> str:
         if self.package is None:
-            return f"layer {self.layer}: differs, and the published one's contents are not recorded"
+            return f"layer {self.layer} is another one"
         if self.published == self.built:
             version = "" if self.built in {None, PRESENT} else f" {self.built}"
             return f"layer {self.layer}: {self.package}{version} has changed"
@@ -154,6 +155,16 @@ def differences(
                     )
                 )
     return tuple(found)
+
+
+def layer_differences(built: LockEntry, published: LockEntry) -> tuple[Difference, ...]:
+    """Return which layers are not as published, from the locks alone. Pure."""
+    known = {layer.diff_id for layer in published.layers}
+    return tuple(
+        Difference(layer=layer.name, package=None, published=None, built=None)
+        for layer in built.layers
+        if layer.diff_id not in known
+    )
 
 
 def _version(package: Package | None) -> str | None:

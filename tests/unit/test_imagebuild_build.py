@@ -177,6 +177,7 @@ def test_a_package_that_moved_is_named_and_the_image_is_not_published(project: P
     assert resolve_image("tool", locks, host_image_platform()) == built.pin
     (again,) = project.build(engine=engine).images
     assert (again.status, again.pin) == ("present", built.pin)
+    assert again.warnings() == ["tool is not the published image: layer base is another one"]
 
 
 def test_a_changed_source_is_named(project: Project) -> None:
@@ -186,6 +187,23 @@ def test_a_changed_source_is_named(project: Project) -> None:
     assert [str(difference) for difference in built.differences] == [
         "layer tool-files: /opt/tool/a.txt has changed"
     ]
+
+
+def test_an_image_that_was_never_locked_says_so(project: Project) -> None:
+    engine = LoadingEngine()
+    for _ in range(2):
+        report = project.build(engine=engine)
+        assert report.warnings() == ["tool is not locked yet: `sealbench images lock tool`"]
+
+
+def test_a_changed_declaration_is_no_published_image_either(project: Project) -> None:
+    project.lock()
+    recipe = project.images / "tool/image.toml"
+    recipe.write_text(recipe.read_text().replace("depth = 3", "depth = 4"))
+    (built,) = project.build().images
+    assert not built.pin.published
+    (warning,) = built.warnings()
+    assert "its layers are the same" in warning
 
 
 def test_going_back_to_the_locked_sources_forgets_the_local_image(project: Project) -> None:
@@ -296,7 +314,7 @@ def test_differences_say_what_came_went_and_changed() -> None:
         "layer moved: gone present -> absent",
         "layer moved: new absent -> 1",
         "layer moved: s 1 has changed",
-        "layer unknown: differs, and the published one's contents are not recorded",
+        "layer unknown is another one",
     ]
 
 
