@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from runner.imagebuild.inputs import LayerParts, layer_inputs
 from runner.imagebuild.layercache import LayerCache
 from runner.imagebuild.layers import Layer, unpack_layer, write_layer
 from runner.imagebuild.locks import DEB_LOCK, read_deb_lock
-from runner.imagebuild.recipe import Recipe
+from runner.imagebuild.recipe import DebianPart, Recipe, WheelsPart
 from runner.imagebuild.sources import add_sources
 from runner.imagebuild.tree import Tree
 from runner.imagebuild.wheels import Wheel, add_wheel, fetch_wheels
@@ -36,12 +37,24 @@ class Assembler:
         return self.platform.rpartition("/")[2]
 
     def layers(self, recipe: Recipe) -> tuple[Layer, ...]:
-        """Return all layers of an image, those of its bases first."""
-        below = self.layers(recipe.base) if recipe.base else ()
-        made = list(below)
+        """Return all layers of an image, those of its bases first.
+
+        Wheels are fetched while the base is made; ``progress`` may be called from two threads.
+        """
         cache = LayerCache(self.cache_dir / "images" / "layers", self.platform)
-        for name in recipe.own_layers():
-            made.append(self._layer(recipe, name, made[0] if made else None, cache))
+        with ThreadPoolExecutor(1) as pool:
+            wheels = pool.submit(self._wheels, recipe)
+            made = list(self.layers(recipe.base)) if recipe.base else []
+            for name in recipe.own_layers():
+                parts = LayerParts(
+                    recipe=recipe,
+                    name=name,
+                    platform=self.platform,
+                    root=made[0] if made else None,
+                    debs=self.debs(recipe) if name == _layer_of(recipe.debian) else (),
+                    wheels=wheels.result() if name == _layer_of(recipe.wheels) else (),
+                )
+                made.append(self._layer(parts, cache))
         return tuple(made)
 
     def debs(self, recipe: Recipe, *, renew: bool = False) -> tuple[Deb, ...]:
@@ -62,22 +75,13 @@ class Assembler:
         archive = Archive(suite=part.suite, architecture=self.architecture, mirror=self.mirror)
         return fetch_debs(part.packages, archive, cache)
 
-    def _layer(self, recipe: Recipe, name: str, root: Layer | None, cache: LayerCache) -> Layer:
-        parts = LayerParts(
-            recipe=recipe,
-            name=name,
-            platform=self.platform,
-            root=root,
-            debs=self.debs(recipe) if recipe.debian and recipe.debian.layer == name else (),
-            wheels=self._wheels(recipe) if recipe.wheels and recipe.wheels.layer == name else (),
-        )
-
+    def _layer(self, parts: LayerParts, cache: LayerCache) -> Layer:
         def make(path: Path) -> Layer:
-            self.progress("assemble", f"layer {name}")
+            self.progress("assemble", f"layer {parts.name}")
             with work_folder() as work:
                 return make_layer(parts, work, path)
 
-        return cache.get(name, layer_inputs(parts), make)
+        return cache.get(parts.name, layer_inputs(parts), make)
 
     def _wheels(self, recipe: Recipe) -> tuple[Wheel, ...]:
         if recipe.wheels is None:
@@ -88,6 +92,10 @@ class Assembler:
             cache=self.cache_dir / "wheels",
             progress=lambda what: self.progress("fetch", what),
         )
+
+
+def _layer_of(part: DebianPart | WheelsPart | None) -> str | None:
+    return part.layer if part else None
 
 
 def make_layer(parts: LayerParts, work: Path, path: Path) -> Layer:
