@@ -145,8 +145,8 @@ class Container:
         return self.ident
 
     def _dead(self) -> bool:
-        if self._ended():
-            return True
+        if self._pidfd is not None:
+            return self._ended()  # the kernel's word, with or without the engine
         found = self._state()
         return found is None or (found.status not in _LIVING and found.pid is None)
 

@@ -30,7 +30,11 @@ from runner.progress import duration_text, printable, size_text
 MAX_REASON = 500
 _HOW_IT_ENDED = {"KILL": "killed after its grace", "TERM": "ended on the stop signal"}
 #: Exit codes that shells and init programs give a meaning; a method may use them for its own ends.
-_USUAL_MEANING = {126: "command cannot be run", 127: "command not found"}
+_USUAL_MEANING = {
+    126: "command cannot be run",
+    127: "command not found",
+    128 + signal.SIGXFSZ: "as after SIGXFSZ: a file was to grow beyond the limit",
+}
 
 
 def classify(evidence: Evidence, limits: Limits | None = None) -> tuple[Outcome, str]:

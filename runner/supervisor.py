@@ -8,6 +8,7 @@ end is reached: killed, proven dead, removed. Nothing is judged here; see ``outc
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,10 @@ PATIENCE_S = 20.0
 LEASE_MARGIN_S = 3600
 #: Below this much free space the unit is stopped, before the disk is full for everybody.
 DISK_FLOOR_BYTES = 128 << 20
+
+#: The exit code of what KILL ended, and how long a removal after it may take.
+KILLED = 137
+REMOVAL_S = 0.3
 
 CANCELLED, DEADLINE, DISK = "cancelled", "deadline", "disk"
 
@@ -283,7 +288,11 @@ class _Attempt:
     def _settle(self) -> None:
         """Ask the engine how the dead container ended."""
         found = self._container.final_state()
-        if found is None:
+        if found is not None and found.exit_code == KILLED and self._evidence.signal_sent is None:
+            # Not by us. A removal by somebody else begins with a kill: look again after it.
+            time.sleep(REMOVAL_S)
+            found = self._container.final_state()
+        if found is None or found.status == "removing":
             raise EngineError(
                 "engine.not-there", "somebody else removed the container", fix="run the unit again"
             )

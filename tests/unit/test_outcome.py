@@ -105,6 +105,7 @@ TABLE = [
     ("crashed", DONE, {"exit_code": 126}, "cannot be run"),
     ("crashed", DONE, {"exit_code": 127}, "command not found"),
     ("crashed", DONE, {"exit_code": 139}, "SIGSEGV"),
+    ("crashed", DONE, {"exit_code": 153}, "a file was to grow beyond the limit"),
     ("crashed", DONE, {"exit_code": 255, "rows": None}, "exit code 255 after 12.3 s; no rows"),
     ("crashed", DONE, {"exit_code": 2, "pids_events": 7}, "processes was hit 7x"),
     ("crashed", DONE, {"exit_code": -1, "wall_ns": None}, "exit code -1; 300"),
