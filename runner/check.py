@@ -136,13 +136,13 @@ def _is_freeze(path: Path) -> bool:
 
 
 def _check_freeze(path: Path) -> CheckReport:
-    from runner.tasks import task_module
+    from runner.protocol.freeze import check_metrics
 
     manifest, faults = lint_freeze_manifest(path)
     errors: list[SealbenchError] = list(faults)
     if manifest is not None:
         try:
-            task_module(manifest.category).check_metrics(manifest.metrics, manifest.top_k)
+            check_metrics(manifest)
         except SealbenchError as error:
             error.where = error.where or manifest.places.where("metrics")
             errors.append(error)

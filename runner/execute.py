@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from runner.cachehash import cache_digest
-from runner.datasets.beir import RetrievalDataset
 from runner.harvest import harvest
 from runner.journal import Journal
 from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
@@ -27,12 +27,7 @@ from runner.request import UnitRequest, UnitResult, container_user, method_env
 from runner.signals import CancelToken
 from runner.supervisor import Platform, run_unit
 from runner.tasks import task_module
-from runner.tasks.retrieval_inputs import (
-    BlindCorpus,
-    TaskOptions,
-    discard_inputs,
-    write_blind_corpus,
-)
+from runner.tasks.api import Dataset, Task, TaskOptions
 from runner.workspace import Workspace, short_id
 
 
@@ -42,7 +37,7 @@ class Execution:
 
     plan: Plan
     protocol: Protocol
-    datasets: Mapping[str, RetrievalDataset]
+    datasets: Mapping[str, Dataset]
     ready: Ready
     platform: Platform
     workspace: Workspace
@@ -56,8 +51,10 @@ def execute(run: Execution) -> tuple[UnitOutcome, ...]:
 
     Raises ``StorageError`` when the disk fails; the journal then keeps what is finished.
     """
-    corpora = {
-        name: write_blind_corpus(dataset, run.workspace.corpus(name))
+    shared = {
+        name: task_module(run.protocol.dataset(name).task).share_inputs(
+            dataset, run.workspace.shared(name)
+        )
         for name, dataset in run.datasets.items()
     }
     methods = {method.name: method for method in run.plan.methods}
@@ -68,7 +65,7 @@ def execute(run: Execution) -> tuple[UnitOutcome, ...]:
     failed = threading.Event()
 
     def work(units: list[Unit]) -> None:
-        for outcome in _Group(run, methods[units[0].method], corpora).run(units, failed):
+        for outcome in _Group(run, methods[units[0].method], shared).run(units, failed):
             outcomes[outcome.unit.unit_id] = outcome
 
     with ThreadPoolExecutor(max_workers=run.plan.jobs) as pool:
@@ -84,16 +81,18 @@ def execute(run: Execution) -> tuple[UnitOutcome, ...]:
     return tuple(outcomes[unit.unit_id] for unit in run.plan.units)
 
 
+def task_of(run: Execution, dataset: str) -> Task:
+    """The task of one of the run's datasets."""
+    return task_module(run.protocol.dataset(dataset).task)
+
+
 class _Group:
     """One method in one repeat: units in order, on what is left of one budget."""
 
-    def __init__(
-        self, run: Execution, method: MethodPlan, corpora: Mapping[str, BlindCorpus]
-    ) -> None:
-        self._run, self._method, self._corpora = run, method, corpora
+    def __init__(self, run: Execution, method: MethodPlan, shared: Mapping[str, Any]) -> None:
+        self._run, self._method, self._shared = run, method, shared
         self._pin: ImagePin = run.ready.pin(method)
         self._left_ms = method.limits.wall_ms
-        self._task = task_module(run.protocol.datasets[0].task)
 
     def run(self, units: Iterable[Unit], failed: threading.Event) -> Iterable[UnitOutcome]:
         for unit in units:
@@ -129,7 +128,8 @@ class _Group:
     def _attempt(self, unit: Unit) -> tuple[UnitResult, Evidence]:
         run, limits = self._run, self._method.limits
         dataset = run.datasets[unit.dataset]
-        ids = self._task.expected_ids(run.protocol, dataset, run.plan.splits)
+        task = task_of(run, unit.dataset)
+        ids = task.expected_ids(run.protocol, dataset, run.plan.splits)
         files = run.workspace.files(unit)
         in_dir, out_dir, work_dir = (
             run.workspace.scratch(kind, unit) for kind in ("in", "out", "scratch")
@@ -140,8 +140,8 @@ class _Group:
             threads=ceil(limits.cpus_milli / 1000),
             config=self._method.config,
         )
-        corpus = self._corpora[unit.dataset]
-        self._task.write_blind_inputs(dataset, ids, options, in_dir, corpus=corpus)
+        shared = self._shared[unit.dataset]
+        task.write_blind_inputs(dataset, ids, options, in_dir, shared=shared)
         out_dir.mkdir()
         work_dir.mkdir()
         cache = self._cache()
@@ -173,7 +173,7 @@ class _Group:
             after = cache_digest(cache)
             return result, replace(evidence, cache_before=before, cache_after=after)
         finally:
-            discard_inputs(in_dir)
+            purge(in_dir)
             purge(out_dir)
             purge(work_dir)
 
@@ -182,9 +182,8 @@ class _Group:
         if not (evidence.started and evidence.death_proven):
             return evidence
         run = self._run
-        with self._task.unit_scorer(
-            run.datasets[unit.dataset], run.protocol, run.plan.splits
-        ) as scorer:
+        task = task_of(run, unit.dataset)
+        with task.unit_scorer(run.datasets[unit.dataset], run.protocol, run.plan.splits) as scorer:
             found = harvest(
                 out_dir, limits=self._method.limits, checker=scorer.checker(), rows_dir=rows
             )

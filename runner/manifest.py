@@ -73,15 +73,13 @@ class FreezeDataset:
     """One dataset of a benchmark as its maintainer declares it.
 
     ``files`` maps file names within the dataset's folder to the SHA-256 (plain hex) that they must
-    have; it may be empty. ``expect_documents`` / ``expect_queries`` are counts to insist on.
+    have; it may be empty. ``options`` are the task's own keys, such as ``qrels`` and ``expect``.
     """
 
     name: str
     task: str
     format: str
-    qrels: str
-    expect_documents: int | None
-    expect_queries: int | None
+    options: Mapping[str, Json]
     files: Mapping[str, str]
     source_url: str
     source_revision: str
@@ -108,7 +106,7 @@ class FreezeManifest:
     top_k: int
     calibration: int | None
     split_algorithm: str | None
-    queries_without_positives: str  # "count_as_zero" | "exclude"
+    rules: Mapping[str, Json]  # the category's own, such as queries_without_positives
     budget: Limits
     datasets: tuple[FreezeDataset, ...]
     places: Places = field(repr=False, compare=False, default_factory=lambda: Places("manifest"))
@@ -210,8 +208,10 @@ def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[Manif
     splits = data.get("splits", {})
     calibration = splits.get("calibration")
     for dataset in datasets:
-        if calibration and dataset.expect_queries and calibration >= dataset.expect_queries:
-            message = f"calibration takes all {dataset.expect_queries} queries of {dataset.name}"
+        expect = dataset.options.get("expect")
+        queries = expect.get("queries") if isinstance(expect, dict) else None
+        if calibration and isinstance(queries, int) and calibration >= queries:
+            message = f"calibration takes all {queries} queries of {dataset.name}"
             fix = "leave at least one query held out"
             faults.add("calibration", message, fix, "splits", "calibration")
     budget = faults.limits(data.get("budget", {}), "budget")
@@ -223,7 +223,7 @@ def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[Manif
         seed=data.get("seed", 0),
         calibration=calibration,
         split_algorithm=splits.get("algorithm"),
-        queries_without_positives=data["rules"]["queries_without_positives"],
+        rules=dict(data["rules"]),
         budget=Limits(**budget),
         datasets=datasets,
         places=checked.places,
@@ -242,19 +242,22 @@ _COPIED = (
 )
 
 
+_DECLARED = (
+    "name", "task", "format", "source_url", "source_revision", "licence", "citation",
+    "redistribution", "selection",
+)  # fmt: skip
+
+
 def _dataset(entry: Mapping[str, Any], index: int, faults: Faults) -> FreezeDataset:
-    expect = entry.get("expect", {})
-    values = {key: value for key, value in entry.items() if key not in ("expect", "files")}
     try:
         check_revision(entry["source_revision"], entry["name"])
     except ProtocolError as error:
         path = ("datasets", index, "source_revision")
         faults.add("mutable-revision", error.message, error.fix, *path)
     return FreezeDataset(
-        **values,
+        **{key: entry[key] for key in _DECLARED},
         files=dict(entry.get("files", {})),
-        expect_documents=expect.get("documents"),
-        expect_queries=expect.get("queries"),
+        options={key: entry[key] for key in entry if key not in (*_DECLARED, "files")},
     )
 
 

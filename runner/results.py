@@ -7,12 +7,18 @@ hidden. A method is eligible for a rank only with a finite score on every declar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from runner.metrics.bootstrap import CONFIDENCE, RESAMPLES, bootstrap_mean_ci
+from runner.metrics.bootstrap import (
+    CONFIDENCE,
+    RESAMPLES,
+    percentile_interval,
+    resampled_means,
+)
 from runner.model import Outcome, Plan, UnitOutcome
+from runner.tasks.api import SplitScore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,22 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredUnit:
-    """The scores of one unit on one split.
-
-    ``scores`` has every metric of the protocol, None where unmeasured (``reasons`` says why);
-    ``samples`` has per metric the 1-D float array of the queries that the mean is over.
-    """
+    """The scores of one unit on one split."""
 
     method: str
     dataset: str
     repeat: int
-    split: str
     outcome: Outcome
-    queries: int
-    scores: Mapping[str, float | None]
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    samples: Mapping[str, np.ndarray] = field(default_factory=dict)
-    summary: Mapping[str, Any] | None = None
+    score: SplitScore
 
 
 Cells = dict[tuple[str, str, str], list[ScoredUnit]]  # (method, dataset, split) -> repeats
@@ -57,15 +54,18 @@ def failed_unit(
 ) -> ScoredUnit:
     """The record of a unit that has no scores: null for every metric, with the reason."""
     names = tuple(metrics)
+    reason = f"{outcome.outcome.value}: {outcome.reason}"
     return ScoredUnit(
         method=outcome.unit.method,
         dataset=outcome.unit.dataset,
         repeat=outcome.unit.repeat,
-        split=split,
         outcome=outcome.outcome,
-        queries=queries,
-        scores=dict.fromkeys(names),
-        reasons=dict.fromkeys(names, f"{outcome.outcome.value}: {outcome.reason}"),
+        score=SplitScore(
+            split=split,
+            queries=queries,
+            scores=dict.fromkeys(names),
+            reasons=dict.fromkeys(names, reason),
+        ),
     )
 
 
@@ -79,13 +79,20 @@ def competition_ranks(scores: Mapping[str, float | None]) -> dict[str, int | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """What the results are over: the protocol's task, metrics and datasets, and the plan."""
+class Section:
+    """One task of a protocol. Rankings of different tasks never share a table."""
 
-    plan: Plan
     task: str
     metrics: Sequence[str]
     datasets: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What the results are over."""
+
+    plan: Plan
+    sections: Sequence[Section]
 
 
 def build_results(
@@ -94,20 +101,21 @@ def build_results(
     """Return the document results.json; ``units`` has one entry for every unit and split."""
     cells: Cells = {}
     for unit in units:
-        cells.setdefault((unit.method, unit.dataset, unit.split), []).append(unit)
+        cells.setdefault((unit.method, unit.dataset, unit.score.split), []).append(unit)
     per_dataset: list[dict[str, Any]] = []
     aggregate: list[dict[str, Any]] = []
-    for split in scope.plan.splits:
-        for metric in scope.metrics:
-            per_dataset += _dataset_rows(scope, split, metric, cells)
-            aggregate += _aggregate_rows(scope, split, metric, cells)
+    for section in scope.sections:
+        for split in scope.plan.splits:
+            for metric in section.metrics:
+                per_dataset += _dataset_rows(scope.plan, section, split, metric, cells)
+                aggregate += _aggregate_rows(scope.plan, section, split, metric, cells)
     return {
         "schema": "sealbench/results/v1",
         "protocol_id": scope.plan.protocol_id,
         "run_id": scope.plan.run_id,
         "per_dataset": per_dataset,
         "aggregate": aggregate,
-        "summaries": [_summary(unit) for unit in units if unit.summary is not None],
+        "summaries": [_summary(unit) for unit in units if unit.score.summary is not None],
         "notes": list(notes),
     }
 
@@ -116,29 +124,35 @@ def merge_repeats(units: Sequence[ScoredUnit], metric: str) -> DatasetScore:
     """One cell over its repeats: their mean, or null as soon as one of them has no score."""
     ordered = sorted(units, key=lambda unit: unit.repeat)
     for unit in ordered:
-        value = unit.scores[metric]
+        value = unit.score.scores[metric]
         if value is None or not isfinite(value):
-            reason = unit.reasons.get(metric, "the score is not finite")
+            reason = unit.score.reasons.get(metric, "the score is not finite")
             if len(ordered) > 1:
                 reason = f"repeat {unit.repeat}: {reason}"
-            return DatasetScore(score=None, n=unit.queries, outcome=unit.outcome, error=reason)
-    values = [unit.scores[metric] or 0.0 for unit in ordered]
-    size = len(ordered[0].samples.get(metric, ())) or ordered[0].queries
+            return DatasetScore(
+                score=None, n=unit.score.queries, outcome=unit.outcome, error=reason
+            )
+    values = [unit.score.scores[metric] or 0.0 for unit in ordered]
     return DatasetScore(
-        score=sum(values) / len(values), n=size, outcome=ordered[0].outcome, error=None
+        score=sum(values) / len(values),
+        n=ordered[0].score.queries,
+        outcome=ordered[0].outcome,
+        error=None,
     )
 
 
-def _dataset_rows(scope: Scope, split: str, metric: str, cells: Cells) -> list[dict[str, Any]]:
+def _dataset_rows(
+    plan: Plan, section: Section, split: str, metric: str, cells: Cells
+) -> list[dict[str, Any]]:
     rows = []
-    for method in scope.plan.methods:
-        for dataset in scope.datasets:
+    for method in plan.methods:
+        for dataset in section.datasets:
             cell = merge_repeats(cells[method.name, dataset, split], metric)
             rows.append(
                 {
                     "method": method.name,
                     "method_id": method.method_id,
-                    "task": scope.task,
+                    "task": section.task,
                     "dataset": dataset,
                     "split": split,
                     "metric": metric,
@@ -152,13 +166,15 @@ def _dataset_rows(scope: Scope, split: str, metric: str, cells: Cells) -> list[d
     return rows
 
 
-def _aggregate_rows(scope: Scope, split: str, metric: str, cells: Cells) -> list[dict[str, Any]]:
-    expected = len(scope.datasets)
+def _aggregate_rows(
+    plan: Plan, section: Section, split: str, metric: str, cells: Cells
+) -> list[dict[str, Any]]:
+    expected = len(section.datasets)
     found: dict[str, list[float]] = {}
-    for method in scope.plan.methods:
+    for method in plan.methods:
         scores = [
             merge_repeats(cells[method.name, dataset, split], metric).score
-            for dataset in scope.datasets
+            for dataset in section.datasets
         ]
         found[method.name] = [score for score in scores if score is not None]
     means = {
@@ -167,16 +183,17 @@ def _aggregate_rows(scope: Scope, split: str, metric: str, cells: Cells) -> list
     }
     ranks = competition_ranks(means)
     rows = []
-    for method in scope.plan.methods:
+    for method in plan.methods:
         mean, covered = means[method.name], len(found[method.name])
-        low, high = (
-            _interval(scope, method.name, split, metric, cells) if mean is not None else NONE
-        )
+        low, high = NONE
+        if mean is not None:
+            units = [cells[method.name, name, split] for name in section.datasets]
+            low, high = _interval(units, metric, plan.seed)
         rows.append(
             {
                 "method": method.name,
                 "method_id": method.method_id,
-                "task": scope.task,
+                "task": section.task,
                 "split": split,
                 "metric": metric,
                 "mean_score": mean,
@@ -194,24 +211,28 @@ def _aggregate_rows(scope: Scope, split: str, metric: str, cells: Cells) -> list
 
 
 def _interval(
-    scope: Scope, method: str, split: str, metric: str, cells: Cells
+    datasets: Sequence[Sequence[ScoredUnit]], metric: str, seed: int
 ) -> tuple[float | None, float | None]:
-    groups = [_mean_samples(cells[method, dataset, split], metric) for dataset in scope.datasets]
-    present = [group for group in groups if group is not None and len(group)]
-    if len(present) < len(groups):
-        return NONE
-    return bootstrap_mean_ci(present, seed=scope.plan.seed)
+    """The interval of the mean over datasets, each of which is a sequence of repeats."""
+    total = None
+    for position, repeats in enumerate(datasets):
+        for unit in repeats:
+            found = _replicates(unit.score, metric, seed, position)
+            if found is None:
+                return NONE
+            share = found / (len(repeats) * len(datasets))
+            total = share if total is None else total + share
+    return NONE if total is None else percentile_interval(total)
 
 
-def _mean_samples(units: Sequence[ScoredUnit], metric: str) -> np.ndarray | None:
-    """Per-query values averaged over repeats, so that the interval is one over queries."""
-    arrays = [unit.samples[metric] for unit in units if metric in unit.samples]
-    if len(arrays) != len(units):
+def _replicates(score: SplitScore, metric: str, seed: int, position: int) -> np.ndarray | None:
+    """The metric on each resample: the task's own, or means of its samples."""
+    if metric in score.replicates:
+        return score.replicates[metric]
+    sample = score.samples.get(metric)
+    if sample is None or not len(sample):
         return None
-    total = arrays[0].copy()
-    for array in arrays[1:]:
-        total += array
-    return total / len(arrays)
+    return resampled_means(sample, seed=seed, position=position)
 
 
 def _summary(unit: ScoredUnit) -> dict[str, Any]:
@@ -219,8 +240,8 @@ def _summary(unit: ScoredUnit) -> dict[str, Any]:
         "method": unit.method,
         "dataset": unit.dataset,
         "repeat": unit.repeat,
-        "split": unit.split,
-        **(unit.summary or {}),
+        "split": unit.score.split,
+        **(unit.score.summary or {}),
     }
 
 

@@ -16,7 +16,6 @@ from runner.bundle.archive import export_archive
 from runner.bundle.read import open_bundle
 from runner.bundle.write import SealedBundle
 from runner.clock import SystemClock
-from runner.datasets.beir import RetrievalDataset
 from runner.engine.api import Engine, EngineInfo
 from runner.engine.cgroups import open_cgroups
 from runner.engine.clean import sweep
@@ -33,12 +32,11 @@ from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol, load_protocol
-from runner.scoring import outcome_notes, results_document, score_run
+from runner.scoring import outcome_notes, results_document, score_parts, score_run
 from runner.seal import Sealing, seal
 from runner.signals import CancelToken
 from runner.supervisor import PATIENCE_S, Platform
-from runner.tasks import task_module
-from runner.tasks.retrieval_score import UnitScores
+from runner.tasks.api import Dataset, UnitScores
 from runner.trust import explicit
 from runner.workspace import Workspace, result_folder
 
@@ -73,7 +71,7 @@ class Resolved:
     manifest: RunManifest
     protocol: Protocol
     plan: Plan
-    datasets: Mapping[str, RetrievalDataset]
+    datasets: Mapping[str, Dataset]
     data_root: Path | None
 
 
@@ -213,14 +211,11 @@ class _Session:
     def _score(self, outcomes: Sequence[UnitOutcome]) -> dict[str, object]:
         """Compute results.json from the harvested rows, and write the score artifacts."""
         protocol, plan = self.resolved.protocol, self.resolved.plan
-        task = task_module(protocol.datasets[0].task)
 
-        def score(unit: Unit, dataset: RetrievalDataset) -> UnitScores:
+        def score(unit: Unit, dataset: Dataset) -> UnitScores:
             files = self.workspace.files(unit)
             files.scores.unlink(missing_ok=True)  # of a sealing that was interrupted
-            return task.score_unit(
-                files.parts(), dataset, protocol, plan.splits, artifact=files.scores
-            )
+            return score_parts(files.parts(), dataset, protocol, plan.splits, artifact=files.scores)
 
         units = score_run(plan, protocol, self.resolved.datasets, outcomes, score)
         notes = (*self.ready.notes(), *outcome_notes(outcomes))

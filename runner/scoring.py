@@ -5,33 +5,64 @@ Both call ``score_run``, over their own way of reading rows; neither trusts a fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from runner.datasets.beir import RetrievalDataset
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.protocol.load import Protocol
-from runner.results import Scope, ScoredUnit, build_results, failed_unit, interval_note
-from runner.tasks.retrieval_score import UnitScores
+from runner.results import Scope, ScoredUnit, Section, build_results, failed_unit, interval_note
+from runner.rows import file_lines, read_rows
+from runner.tasks import task_module
+from runner.tasks.api import Dataset, UnitScores
 
 #: Scores the rows of one unit, wherever they lie.
-ScoreUnit = Callable[[Unit, RetrievalDataset], UnitScores]
+ScoreUnit = Callable[[Unit, Dataset], UnitScores]
 
 
 def scope_of(plan: Plan, protocol: Protocol) -> Scope:
-    """What the results of a plan under a protocol are over."""
+    """What the results of a plan under a protocol are over: a section for each task."""
     return Scope(
         plan=plan,
-        task=protocol.datasets[0].task,
-        metrics=protocol.metrics,
-        datasets=tuple(dataset.name for dataset in protocol.datasets),
+        sections=tuple(
+            Section(
+                task=task,
+                metrics=protocol.metrics_of(task),
+                datasets=tuple(one.name for one in protocol.datasets if one.task == task),
+            )
+            for task in protocol.tasks
+        ),
     )
+
+
+def score_parts(
+    parts: Sequence[Path],
+    dataset: Dataset,
+    protocol: Protocol,
+    splits: Sequence[str],
+    *,
+    artifact: Path | None = None,
+) -> UnitScores:
+    """Score the row files of one unit, read as one file in the order given.
+
+    A faulty or missing row leaves the metrics unmeasured, with the reason; it is never an error.
+    """
+    task = task_module(protocol.dataset(dataset.name).task)
+    with task.unit_scorer(dataset, protocol, splits, artifact=artifact) as scorer:
+        report = read_rows(_lines(parts), scorer.checker(), on_block=scorer.add).report
+        return scorer.result(report)
+
+
+def _lines(parts: Sequence[Path]) -> Iterator[bytes]:
+    for part in parts:
+        with part.open("rb") as stream:
+            yield from file_lines(stream)
 
 
 def score_run(
     plan: Plan,
     protocol: Protocol,
-    datasets: Mapping[str, RetrievalDataset],
+    datasets: Mapping[str, Dataset],
     outcomes: Sequence[UnitOutcome],
     score: ScoreUnit,
 ) -> list[ScoredUnit]:
@@ -58,22 +89,18 @@ def _scored(record: UnitOutcome, scores: UnitScores) -> list[ScoredUnit]:
             method=record.unit.method,
             dataset=record.unit.dataset,
             repeat=record.unit.repeat,
-            split=split.split,
             outcome=record.outcome,
-            queries=split.queries,
-            scores=split.scores,
-            reasons=split.reasons,
-            samples=split.samples,
-            summary=split.summary,
+            score=split,
         )
         for split in scores.splits
     ]
 
 
 def _unscored(record: UnitOutcome, plan: Plan, protocol: Protocol) -> list[ScoredUnit]:
-    splits = protocol.dataset(record.unit.dataset).splits
+    dataset = protocol.dataset(record.unit.dataset)
+    metrics = protocol.metrics_of(dataset.task)
     return [
-        failed_unit(record, split, splits[split].queries, protocol.metrics) for split in plan.splits
+        failed_unit(record, split, dataset.splits[split].queries, metrics) for split in plan.splits
     ]
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from runner import __version__
+from runner.bundle.manifest import Role
+from runner.bundle.parts import JSONL, FileKind
 from runner.bundle.rocrate import CrateInfo
 from runner.bundle.statement import RunClaims, plan_claims
-from runner.bundle.write import LOG, ROWS_RETRIEVAL, SCORES, BundleWriter, SealedBundle
+from runner.bundle.write import LOG, SCORES, BundleWriter, SealedBundle
 from runner.canonical import canonical_bytes
 from runner.engine.api import ImageInfo
 from runner.keys import SigningKey
@@ -19,6 +21,7 @@ from runner.model import ImagePin, Plan, UnitOutcome
 from runner.plan_document import plan_document
 from runner.protocol.load import Protocol
 from runner.records import outcome_line
+from runner.tasks import task_module
 from runner.workspace import UnitFiles, stem
 
 IMAGES_SCHEMA = "sealbench/images/v1"
@@ -56,7 +59,7 @@ def seal(
         writer.add_bytes("results.json", canonical_bytes(dict(sealing.results)))
         writer.add_bytes("outcomes.jsonl", b"".join(map(outcome_line, sealing.outcomes)))
         for record in sealing.outcomes:
-            _add_unit(writer, record, files[record.unit.unit_id])
+            _add_unit(writer, record, files[record.unit.unit_id], _rows_kind(sealing, record))
         return writer.seal(claims_of(sealing), key=key, info=_crate_info(sealing))
 
 
@@ -112,10 +115,17 @@ def _crate_info(sealing: Sealing) -> CrateInfo:
     )
 
 
-def _add_unit(writer: BundleWriter, record: UnitOutcome, files: UnitFiles) -> None:
+def _rows_kind(sealing: Sealing, record: UnitOutcome) -> FileKind:
+    task = task_module(sealing.protocol.dataset(record.unit.dataset).task)
+    return FileKind(Role.ROWS, JSONL, task.ROW_KIND)
+
+
+def _add_unit(
+    writer: BundleWriter, record: UnitOutcome, files: UnitFiles, rows_kind: FileKind
+) -> None:
     method, name = record.unit.method, stem(record.unit)
     for part in files.parts():
-        writer.add_file(f"rows/{method}/{name}/{part.name}", part, ROWS_RETRIEVAL)
+        writer.add_file(f"rows/{method}/{name}/{part.name}", part, rows_kind)
     if files.scores.exists():
         writer.add_file(f"scores/{method}/{name}.csv", files.scores, SCORES)
     for stream, path in (("stdout", files.stdout), ("stderr", files.stderr)):

@@ -17,16 +17,14 @@ from typing import Any
 
 from runner.bundle.admission import Fault, fault_of
 from runner.bundle.read import BundleView
-from runner.datasets.beir import RetrievalDataset
 from runner.errors import BundleError
 from runner.model import Outcome, RowsReport, Unit, UnitOutcome
 from runner.protocol.splits import ids_sha256, split_order
 from runner.results import competition_ranks
-from runner.retrieval_rows import RetrievalRow, RetrievalRows
-from runner.rows import file_lines, read_rows
+from runner.rows import RowChecker, file_lines, read_rows
 from runner.scoring import outcome_notes, results_document, score_run
 from runner.tasks import task_module
-from runner.tasks.retrieval_score import UnitScorer, UnitScores
+from runner.tasks.api import Dataset, Scorer, Task, UnitScores
 from runner.verify_documents import Documents, row_parts, unit_files
 
 #: Two correct computations may differ in the last bits: another order of additions.
@@ -47,14 +45,14 @@ class ScoreCheck:
         """Check rows by themselves, and aggregates against the per-dataset scores."""
         for record in self.documents.outcomes:
             keys: list[str] = []
-            report = self._read(record, RetrievalRows(None), partial(_take_keys, keys))
+            report = self._read(record, self._task(record).row_checker(), partial(_take_keys, keys))
             self.faults.extend(_row_faults(record, report))
             if record.outcome is Outcome.OK and report is not None:
                 self.faults.extend(_key_faults(self.documents, record, keys))
         self.faults.extend(_cell_faults(self.documents))
         self.faults.extend(_aggregate_faults(self.documents.results))
 
-    def recompute(self, datasets: Mapping[str, RetrievalDataset]) -> None:
+    def recompute(self, datasets: Mapping[str, Dataset]) -> None:
         """Compute every score, interval, rank and score artifact from the rows, and compare."""
         documents = self.documents
         for record in documents.outcomes:
@@ -63,7 +61,7 @@ class ScoreCheck:
         records = {record.unit.unit_id: record for record in documents.outcomes}
         with tempfile.TemporaryDirectory(prefix="sealbench-verify-") as folder:
 
-            def score(unit: Unit, dataset: RetrievalDataset) -> UnitScores:
+            def score(unit: Unit, dataset: Dataset) -> UnitScores:
                 return self._score(records[unit.unit_id], dataset, Path(folder) / "scores.csv")
 
             units = score_run(
@@ -74,8 +72,8 @@ class ScoreCheck:
         )
         self.faults.extend(compare_results(documents.results, again))
 
-    def _score(self, record: UnitOutcome, dataset: RetrievalDataset, artifact: Path) -> UnitScores:
-        with self._scorer(dataset, artifact) as scorer:
+    def _score(self, record: UnitOutcome, dataset: Dataset, artifact: Path) -> UnitScores:
+        with self._scorer(record, dataset, artifact) as scorer:
             report = self._read(record, scorer.checker(), scorer.add)
             self.faults.extend(_row_faults(record, report))
             scores = scorer.result(report or _nothing(record))
@@ -83,22 +81,24 @@ class ScoreCheck:
         artifact.unlink(missing_ok=True)
         return scores
 
-    def _check_partial(self, record: UnitOutcome, dataset: RetrievalDataset) -> None:
+    def _check_partial(self, record: UnitOutcome, dataset: Dataset) -> None:
         """Rows of a unit that is not ok: as many valid ones as its record says, no other."""
-        with self._scorer(dataset, None) as scorer:
+        with self._scorer(record, dataset, None) as scorer:
             report = self._read(record, scorer.checker(), None)
         self.faults.extend(_row_faults(record, report))
 
-    def _scorer(self, dataset: RetrievalDataset, artifact: Path | None) -> UnitScorer:
+    def _task(self, record: UnitOutcome) -> Task:
+        return task_module(self.documents.protocol.dataset(record.unit.dataset).task)
+
+    def _scorer(self, record: UnitOutcome, dataset: Dataset, artifact: Path | None) -> Scorer:
         protocol, splits = self.documents.protocol, self.documents.plan.splits
-        task = task_module(protocol.datasets[0].task)
-        return task.unit_scorer(dataset, protocol, splits, artifact=artifact)
+        return self._task(record).unit_scorer(dataset, protocol, splits, artifact=artifact)
 
     def _read(
         self,
         record: UnitOutcome,
-        checker: RetrievalRows,
-        on_block: Callable[[list[RetrievalRow]], object] | None,
+        checker: RowChecker[Any],
+        on_block: Callable[[list[Any]], object] | None,
     ) -> RowsReport | None:
         """Read all row files of a unit as one; None when there is none or one is not as listed."""
         parts = row_parts(self.view, record.unit)
@@ -123,8 +123,8 @@ def _lines(view: BundleView, parts: list[str]) -> Iterator[bytes]:
             yield from file_lines(stream)
 
 
-def _take_keys(keys: list[str], rows: list[RetrievalRow]) -> None:
-    keys.extend(row.query_id for row in rows)
+def _take_keys(keys: list[str], rows: list[Any]) -> None:
+    keys.extend(row[0] for row in rows)
 
 
 def _nothing(record: UnitOutcome) -> RowsReport:
@@ -181,9 +181,9 @@ def _cell_faults(documents: Documents) -> Iterator[Fault]:
     expected = {
         (split, metric, method, ids[method], dataset.name)
         for split in plan.splits
-        for metric in protocol.metrics
-        for method in ids
         for dataset in protocol.datasets
+        for metric in protocol.metrics_of(dataset.task)
+        for method in ids
     }
     names = ("split", "metric", "method", "method_id", "dataset")
     rows = documents.results["per_dataset"]

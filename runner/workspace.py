@@ -81,7 +81,7 @@ class Workspace:
                 purge(folder)
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # a method's user must pass through, and needs to see no more
-            for name in ("in", "out", "scratch", "units", "corpora", "cache"):
+            for name in ("in", "out", "scratch", "units", "shared", "cache"):
                 (folder / name).mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError(
@@ -96,11 +96,12 @@ class Workspace:
     def journal(self) -> Path:
         return self.folder / JOURNAL
 
-    def corpus(self, dataset: str) -> Path:
-        """Where the blind documents of a dataset go, once for all its units; not there yet."""
-        path = self.folder / "corpora" / f"{dataset}.jsonl"
-        path.unlink(missing_ok=True)
-        return path
+    def shared(self, dataset: str) -> Path:
+        """A new folder for what all units of a dataset read."""
+        folder = self.folder / "shared" / dataset
+        purge(folder)
+        folder.mkdir()
+        return folder
 
     def files(self, unit: Unit) -> UnitFiles:
         """The lasting files of a unit, in a folder of its own that exists."""

@@ -44,16 +44,34 @@ def bootstrap_mean_ci(
     methods on the same queries are compared on the same draws.
     ``ValueError`` for no group, an empty group or values that are not finite.
     """
-    import numpy as np
-
     if not groups:
         raise ValueError("the bootstrap needs a group of values")
-    total = np.zeros(resamples)
-    for position, values in enumerate(groups):
-        total += _resampled_means(values, _Draws(seed, position, len(values), resamples))
-    means = np.sort(total / len(groups))
+    means = [
+        resampled_means(values, seed=seed, position=position, resamples=resamples)
+        for position, values in enumerate(groups)
+    ]
+    return percentile_interval(sum(means[1:], start=means[0]) / len(groups), confidence)
+
+
+def resampled_means(
+    values: NDArray[float64], *, seed: int, position: int = 0, resamples: int = RESAMPLES
+) -> NDArray[float64]:
+    """Return the mean of each resample, as many as ``resamples``.
+
+    ``position`` tells groups of one seed apart, such as the datasets of a benchmark.
+    """
+    return _resampled_means(values, _Draws(seed, position, len(values), resamples))
+
+
+def percentile_interval(
+    replicates: NDArray[float64], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Return the nearest-rank percentile interval of a statistic's values on the resamples."""
+    import numpy as np
+
+    ordered = np.sort(replicates)
     tail = (1.0 - confidence) / 2.0
-    return _nearest_rank(means, tail), _nearest_rank(means, 1.0 - tail)
+    return _nearest_rank(ordered, tail), _nearest_rank(ordered, 1.0 - tail)
 
 
 class _Draws(NamedTuple):

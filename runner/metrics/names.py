@@ -42,12 +42,20 @@ class Metric:
         return self.k is None
 
 
+def is_metric(name: str) -> bool:
+    """Is this the name of a ranking metric?"""
+    match = _CUT_NAME.fullmatch(name)
+    return name in FULL_FAMILIES or (
+        match is not None and match[1] in set(Family) and int(match[2]) <= MAX_CUTOFF
+    )
+
+
 def parse_metric(name: str) -> Metric:
     """Return the metric of a name; raise ``ProtocolError`` for a name of none."""
     if name in FULL_FAMILIES:
         return Metric(name=name, family=Family(name), k=None)
     match = _CUT_NAME.fullmatch(name)
-    if match is None or match[1] not in set(Family) or int(match[2]) > MAX_CUTOFF:
+    if match is None or not is_metric(name):
         raise _unknown(name)
     return Metric(name=name, family=Family(match[1]), k=int(match[2]))
 

@@ -9,22 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from runner.canonical import HASH_CHUNK
-from runner.datasets.beir import RetrievalDataset, load_beir
 from runner.datasets.lines import FileDigest, check_name, open_inside
 from runner.errors import DataError, Where
-from runner.protocol.fingerprint import content_of, fingerprint_of
+from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.load import Protocol, ProtocolDataset
-from runner.protocol.splits import ids_sha256, split_ids
+from runner.protocol.splits import ids_sha256
+from runner.tasks import task_module
+from runner.tasks.api import Dataset
 
 _RESTORE = (
     "restore the published files under the data root, or freeze a new version of the benchmark"
 )
 
 
-def bind(protocol: Protocol, data_root: Path | None) -> dict[str, RetrievalDataset]:
+def bind(protocol: Protocol, data_root: Path | None) -> dict[str, Dataset]:
     """Load every dataset of a protocol, in its order, and prove that it is the frozen one.
 
     A dataset lies in ``<data_root>/<name>/``; without a data root, where the local form of the
@@ -36,11 +37,6 @@ def bind(protocol: Protocol, data_root: Path | None) -> dict[str, RetrievalDatas
         folder, root = locate(entry.name, data_root, protocol.roots)
         datasets[entry.name] = bind_dataset(entry, folder, root, protocol.calibration)
     return datasets
-
-
-def splits_of(protocol: Protocol, dataset: RetrievalDataset) -> dict[str, tuple[str, ...]]:
-    """Return the query ids of every split of a bound dataset, each in split order."""
-    return split_ids(dataset.queries.keys(), protocol.calibration)
 
 
 def locate(
@@ -62,28 +58,28 @@ def locate(
 
 def bind_dataset(
     entry: ProtocolDataset, folder: Path, root: Path, calibration: int | None
-) -> RetrievalDataset:
+) -> Dataset:
     """Load one dataset and compare all that the protocol says of it."""
+    task = task_module(entry.task)
     try:
-        dataset = load_beir(folder, name=entry.name, qrels_split=entry.qrels, root=root)
+        dataset = cast(Dataset, task.load(entry.name, entry.document, folder, root))
     except DataError as error:
         # A damaged file rarely parses. That it changed is the cause; the parse error a symptom.
         found = _hash_files(entry, folder, root)
         if found is None or found == entry.files:
             raise
         _refuse_changed(entry, found, folder, str(error), error)
+    content = task.content_of(dataset)
     if dataset.files != entry.files:
-        same = content_of(dataset)["payload"] == entry.payload
+        same = content["payload"] == entry.payload
         note = "the content is the same, but line ends or formatting changed" if same else None
         _refuse_changed(entry, dataset.files, folder, note, None)
     # Equal bytes with another content can only mean that the loader itself changed.
-    if fingerprint_of(content_of(dataset)) != entry.fingerprint:
+    if fingerprint_of(content) != entry.fingerprint:
         _refuse_reading(entry, "fingerprint")
-    for name, ids in split_ids(dataset.queries.keys(), calibration).items():
+    for name, ids in task.split_ids(dataset, calibration).items():
         if ids_sha256(ids) != entry.splits[name].ids_sha256:
             _refuse_reading(entry, f"split {name}")
-    if dataset.queries_without_positives != entry.queries_without_positives:
-        _refuse_reading(entry, "list of queries without positives")
     return dataset
 
 

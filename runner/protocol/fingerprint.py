@@ -11,39 +11,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.canonical import digest_of
-from runner.datasets.beir import RetrievalDataset
+from runner.tasks.api import Dataset, Task
 
 SCHEMA = "sealbench/fingerprint/v1"
 
 
-def content_of(dataset: RetrievalDataset) -> dict[str, Any]:
-    """Return the part of a protocol's dataset entry that the content alone determines."""
-    payload = dataset.payload
-    return {
-        "task": "retrieval",
-        "format": "beir",
-        "qrels": dataset.qrels_split,
-        "files": [{"name": f.name, "sha256": f.sha256, "size": f.size} for f in dataset.files],
-        "payload": {
-            "corpus_sha256": payload.corpus,
-            "queries_sha256": payload.queries,
-            "labels_sha256": payload.labels,
-        },
-        "counts": {
-            "documents": dataset.document_count,
-            "queries": len(dataset.queries),
-            "judgments": dataset.judgment_count,
-            "positives": dataset.positive_count,
-        },
-    }
+#: Members of an entry that say where content came from or how it is used, not what it is.
+NOT_CONTENT = frozenset(
+    {"name", "fingerprint", "splits", "queries_without_positives", "source", "selection"}
+)
 
 
 def fingerprint_of(content: Mapping[str, Any]) -> str:
     """Return ``sha256:<hex>`` of a dataset entry's content; other members of it are ignored."""
-    names = ("task", "format", "qrels", "files", "payload", "counts")
-    return digest_of({"schema": SCHEMA, **{name: content[name] for name in names}})
+    members = {name: value for name, value in content.items() if name not in NOT_CONTENT}
+    return digest_of({"schema": SCHEMA, **members})
 
 
-def fingerprint(dataset: RetrievalDataset) -> str:
+def fingerprint(dataset: Dataset, task: Task) -> str:
     """Return the fingerprint of a loaded dataset."""
-    return fingerprint_of(content_of(dataset))
+    return fingerprint_of(task.content_of(dataset))

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from runner.canonical import canonical_bytes, sha256_label
-from runner.datasets.beir import RetrievalDataset, Shape, load_beir
 from runner.errors import DataError, ProtocolError, Where
 from runner.manifest import FreezeDataset, FreezeManifest
 from runner.protocol.bind import locate
-from runner.protocol.fingerprint import content_of, fingerprint_of
+from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.load import LOCAL, PORTABLE, parse_protocol
-from runner.protocol.policies import check_query_policy, check_revision
-from runner.protocol.splits import ALGORITHM, ids_sha256, split_ids
-from runner.tasks import task_module
-
-RULES_VERSION = 1
+from runner.protocol.policies import check_revision
+from runner.protocol.splits import ALGORITHM, ids_sha256
+from runner.tasks import task_module, tasks_of
+from runner.tasks.api import Dataset
 
 
 def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -37,7 +35,7 @@ def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], d
             fix=f"use {ALGORITHM}",
             where=Where(file=str(manifest.path)),
         )
-    task_module(manifest.category).check_metrics(manifest.metrics, manifest.top_k)
+    check_metrics(manifest)
     entries, roots = [], {}
     for declared in manifest.datasets:
         folder, root = locate(declared.name, data_root)
@@ -56,24 +54,27 @@ def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], d
     return protocol, local
 
 
-def _load(declared: FreezeDataset, folder: Path, root: Path) -> RetrievalDataset:
-    task_module(declared.task)
-    if declared.format != "beir":
-        raise ProtocolError(
-            "protocol.unknown-format",
-            f"no adapter reads format {declared.format!r} for dataset {declared.name}",
-            fix="use beir",
-        )
+def check_metrics(manifest: FreezeManifest) -> None:
+    """Raise ``ProtocolError`` for a metric that no task of the benchmark computes."""
+    used = [task_module(name) for name in dict.fromkeys(d.task for d in manifest.datasets)]
+    known = [task.known_metrics(manifest.metrics) for task in used]
+    for task, metrics in zip(used, known, strict=True):
+        task.check_metrics(metrics, manifest.top_k)
+    for metric in manifest.metrics:
+        if not any(metric in metrics for metrics in known):
+            used[0].check_metrics([metric], manifest.top_k)  # says what it could be instead
+
+
+def _load(declared: FreezeDataset, folder: Path, root: Path) -> Dataset:
+    task = task_module(declared.task)
     check_revision(declared.source_revision, declared.name)
-    shape = Shape(documents=declared.expect_documents, queries=declared.expect_queries)
-    dataset = load_beir(
-        folder, name=declared.name, qrels_split=declared.qrels, root=root, shape=shape
-    )
+    source = {"format": declared.format, **declared.options}
+    dataset = cast(Dataset, task.load(declared.name, source, folder, root))
     _check_declared_files(declared.files, dataset)
     return dataset
 
 
-def _check_declared_files(declared: Mapping[str, str], dataset: RetrievalDataset) -> None:
+def _check_declared_files(declared: Mapping[str, str], dataset: Dataset) -> None:
     found = {file.name: file.sha256 for file in dataset.files}
     for name, sha256 in declared.items():
         if name not in found:
@@ -92,13 +93,10 @@ def _check_declared_files(declared: Mapping[str, str], dataset: RetrievalDataset
             )
 
 
-def _entry(
-    declared: FreezeDataset, dataset: RetrievalDataset, manifest: FreezeManifest
-) -> dict[str, Any]:
-    without = dataset.queries_without_positives
-    check_query_policy(manifest.queries_without_positives, without, declared.selection)
-    content = content_of(dataset)
-    splits = split_ids(dataset.queries.keys(), manifest.calibration)
+def _entry(declared: FreezeDataset, dataset: Dataset, manifest: FreezeManifest) -> dict[str, Any]:
+    task = task_module(declared.task)
+    content = task.content_of(dataset)
+    splits = task.split_ids(dataset, manifest.calibration)
     return {
         **content,
         "name": declared.name,
@@ -107,7 +105,7 @@ def _entry(
             name: {"queries": len(ids), "ids_sha256": ids_sha256(ids)}
             for name, ids in splits.items()
         },
-        "queries_without_positives": list(without),
+        **task.entry_members(dataset, declared, manifest),
         "source": {
             "url": declared.source_url,
             "revision": declared.source_revision,
@@ -132,13 +130,7 @@ def _document(manifest: FreezeManifest, entries: list[dict[str, Any]]) -> dict[s
         "metrics": list(manifest.metrics),
         "primary_metric": manifest.primary_metric,
         "top_k": manifest.top_k,
-        "rules": {
-            "tie": "score_desc_id_asc",
-            "unjudged": "not_relevant",
-            "gain": "linear",
-            "queries_without_positives": manifest.queries_without_positives,
-            "version": RULES_VERSION,
-        },
+        "rules": task_module(tasks_of(manifest.category)[0]).protocol_rules(manifest),
         "splits": {"algorithm": ALGORITHM, "calibration": manifest.calibration},
         "budget": asdict(manifest.budget),
         "datasets": entries,

@@ -19,6 +19,7 @@ from runner.model import Limits
 from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.splits import ALL, CALIBRATION, HELDOUT
 from runner.schemas import validate
+from runner.tasks import task_module, tasks_of
 
 MAX_PROTOCOL_BYTES = 16 << 20
 PORTABLE, LOCAL = "sealbench/protocol/v1", "sealbench/local-protocol/v1"
@@ -36,20 +37,19 @@ class SplitFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolDataset:
-    """One dataset of a protocol; ``files`` are corpus, queries, qrels as published."""
+    """One dataset of a protocol; ``files`` as published, ``document`` the whole entry."""
 
     name: str
     task: str
     format: str
-    qrels: str
     fingerprint: str
     files: tuple[FileDigest, ...]
     payload: Mapping[str, str]
     counts: Mapping[str, int]
     splits: Mapping[str, SplitFact]
-    queries_without_positives: tuple[str, ...]
     source: Mapping[str, str]
     selection: str
+    document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,20 @@ class Protocol:
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that every dataset of the protocol has."""
         return (ALL,) if self.calibration is None else (ALL, CALIBRATION, HELDOUT)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of its datasets, each once, in order."""
+        return tuple(dict.fromkeys(dataset.task for dataset in self.datasets))
+
+    def metrics_of(self, task: str) -> tuple[str, ...]:
+        """Return the metrics that are a task's, in the protocol's order."""
+        return task_module(task).known_metrics(self.metrics)
+
+    def primary_metric_of(self, task: str) -> str:
+        """Return the metric that a task's summary shows: the primary one if it is the task's."""
+        metrics = self.metrics_of(task)
+        return self.primary_metric if self.primary_metric in metrics else metrics[0]
 
     @property
     def query_policy(self) -> str:
@@ -167,13 +181,12 @@ def _view(document: dict[str, Any], raw: bytes, roots: dict[str, Path], path: Pa
 
 
 def _dataset(entry: dict[str, Any]) -> ProtocolDataset:
-    plain = ("name", "task", "format", "qrels", "fingerprint", "payload", "counts", "source")
+    plain = ("name", "task", "format", "fingerprint", "payload", "counts", "source", "selection")
     return ProtocolDataset(
         **{key: entry[key] for key in plain},
-        selection=entry["selection"],
         files=tuple(FileDigest(**file) for file in entry["files"]),
         splits={name: SplitFact(**fact) for name, fact in entry["splits"].items()},
-        queries_without_positives=tuple(entry["queries_without_positives"]),
+        document=entry,
     )
 
 
@@ -186,33 +199,31 @@ def contradictions(protocol: Protocol) -> Iterator[str]:
     names = [dataset.name for dataset in protocol.datasets]
     if len(set(names)) != len(names):
         yield "a dataset's name stands twice"
-    for dataset, entry in zip(protocol.datasets, protocol.document["datasets"], strict=True):
+    known = {metric for task in protocol.tasks for metric in protocol.metrics_of(task)}
+    for metric in set(protocol.metrics) - known:
+        yield f"metric {metric} is none of its tasks {', '.join(protocol.tasks)}"
+    for dataset in protocol.datasets:
         for problem in _dataset_contradictions(dataset, protocol):
             yield f"dataset {dataset.name}: {problem}"
-        if fingerprint_of(entry) != dataset.fingerprint:
+        if fingerprint_of(dataset.document) != dataset.fingerprint:
             yield f"dataset {dataset.name}: its fingerprint is not that of its own content"
 
 
 def _dataset_contradictions(dataset: ProtocolDataset, protocol: Protocol) -> Iterator[str]:
-    expected = ("corpus.jsonl", "queries.jsonl", f"qrels/{dataset.qrels}.tsv")
-    if tuple(file.name for file in dataset.files) != expected:
-        yield f"its files are not {', '.join(expected)}"
+    if dataset.task not in tasks_of(protocol.category):
+        yield f"task {dataset.task} is none of category {protocol.category}"
+    if not protocol.metrics_of(dataset.task):
+        yield f"the protocol has no metric for task {dataset.task}"
     counts = {name: fact.queries for name, fact in dataset.splits.items()}
     if set(counts) != set(protocol.splits):
         yield f"its splits are not {', '.join(protocol.splits)}"
         return
-    if counts[ALL] != dataset.counts["queries"]:
-        yield "its split 'all' has another number of queries than its counts"
     calibration = protocol.calibration
     if calibration is not None and (
         counts[CALIBRATION] != calibration or counts[HELDOUT] != counts[ALL] - calibration
     ):
         yield "its calibration and heldout queries do not add up to 'all'"
-    if dataset.counts["positives"] > dataset.counts["judgments"]:
-        yield "it has more positives than judgments"
-    without = dataset.queries_without_positives
-    if list(without) != sorted(set(without)) or len(without) > counts[ALL]:
-        yield "its queries without positives are not a sorted list of its queries"
+    yield from task_module(dataset.task).entry_problems(dataset, protocol)
 
 
 def _check_canonical(raw: bytes, document: dict[str, Any], path: Path) -> None:

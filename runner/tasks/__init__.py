@@ -1,74 +1,35 @@
 """The tasks that a benchmark can have: one module each, found by name.
 
-To add a task, write a module with the functions of ``Task`` and name it in ``_MODULES``.
+To add a task, write a module with the functions of ``api.Task`` and name it in ``_MODULES``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import cast
 
 from runner.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from runner.datasets.beir import RetrievalDataset
-    from runner.protocol.load import Protocol as FrozenProtocol
-    from runner.tasks.retrieval_inputs import BlindCorpus, InputReport, TaskOptions
-    from runner.tasks.retrieval_score import UnitScorer, UnitScores
+from runner.tasks.api import Task
 
 _MODULES = {"retrieval": "runner.tasks.retrieval"}
-
-
-class Task(Protocol):
-    """What every task module offers."""
-
-    def check_metrics(self, metrics: Sequence[str], top_k: int) -> None:
-        """Raise ``ProtocolError`` for a metric that the task cannot compute."""
-
-    def expected_ids(
-        self, protocol: FrozenProtocol, dataset: RetrievalDataset, splits: Iterable[str]
-    ) -> tuple[str, ...]:
-        """Return the ids that a method must answer, in order."""
-
-    def write_blind_inputs(
-        self,
-        dataset: RetrievalDataset,
-        query_ids: Sequence[str],
-        task: TaskOptions,
-        folder: Path,
-        *,
-        corpus: BlindCorpus | None = None,
-    ) -> InputReport:
-        """Write what a method may see, and nothing else."""
-
-    def unit_scorer(
-        self,
-        dataset: RetrievalDataset,
-        protocol: FrozenProtocol,
-        splits: Sequence[str],
-        *,
-        artifact: Path | None = None,
-    ) -> UnitScorer:
-        """Return a scorer to feed while the rows of a unit are read."""
-
-    def score_unit(
-        self,
-        parts: Sequence[Path],
-        dataset: RetrievalDataset,
-        protocol: FrozenProtocol,
-        splits: Sequence[str],
-        *,
-        artifact: Path | None = None,
-    ) -> UnitScores:
-        """Score the row files of a unit."""
+#: A benchmark's category -> the tasks that its datasets may have; the first one sets the rules.
+CATEGORIES = {"retrieval": ("retrieval",)}
 
 
 def task_names() -> tuple[str, ...]:
     """Return the names of all tasks."""
     return tuple(_MODULES)
+
+
+def tasks_of(category: str) -> tuple[str, ...]:
+    """Return the tasks of a benchmark's category; ``ProtocolError`` for a name that is none."""
+    if category not in CATEGORIES:
+        raise ProtocolError(
+            "protocol.unknown-category",
+            f"no category {category!r}",
+            fix=f"use one of: {', '.join(CATEGORIES)}",
+        )
+    return CATEGORIES[category]
 
 
 def task_module(name: str) -> Task:

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from runner.datasets.beir import RetrievalDataset
+from runner.canonical import Json
+from runner.datasets.beir import RetrievalDataset, Shape, load_beir
 from runner.errors import ProtocolError
-from runner.metrics.names import parse_metric
-from runner.protocol.load import Protocol
-from runner.protocol.splits import split_ids, union_of
-from runner.tasks.retrieval_inputs import (
-    BlindCorpus,
-    InputReport,
-    TaskOptions,
-    discard_inputs,
-    write_blind_corpus,
-    write_blind_inputs,
-)
+from runner.metrics.names import is_metric, parse_metric
+from runner.protocol.policies import check_query_policy
+from runner.protocol.splits import ALL, union_of
+from runner.protocol.splits import split_ids as ids_of_splits
+from runner.tasks.retrieval_inputs import BlindCorpus, write_blind_corpus, write_blind_inputs
 
 if TYPE_CHECKING:
-    from runner.tasks.retrieval_score import UnitScorer, UnitScores
+    from runner.manifest import FreezeDataset, FreezeManifest
+    from runner.protocol.load import Protocol, ProtocolDataset
+    from runner.retrieval_rows import RetrievalRows
+    from runner.tasks.retrieval_score import UnitScorer
 
 __all__ = [
-    "BlindCorpus",
-    "InputReport",
-    "TaskOptions",
+    "ROW_KIND",
     "check_metrics",
-    "discard_inputs",
+    "content_of",
+    "entry_members",
+    "entry_problems",
     "expected_ids",
-    "metrics_for",
-    "score_unit",
+    "known_metrics",
+    "load",
+    "protocol_rules",
+    "row_checker",
+    "share_inputs",
+    "split_ids",
     "unit_scorer",
-    "write_blind_corpus",
     "write_blind_inputs",
 ]
+
+ROW_KIND = "row-retrieval"
+RULES_VERSION = 1
+
+
+def known_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the metrics that rankings have, in order."""
+    return tuple(name for name in metrics if is_metric(name))
 
 
 def check_metrics(metrics: Sequence[str], top_k: int) -> None:
@@ -50,17 +59,101 @@ def check_metrics(metrics: Sequence[str], top_k: int) -> None:
             )
 
 
-def metrics_for(protocol: Protocol) -> tuple[str, ...]:
-    """Return the metrics of a protocol in its order; raise ``ProtocolError`` for an unknown one."""
-    check_metrics(protocol.metrics, protocol.top_k)
-    return protocol.metrics
+def protocol_rules(manifest: FreezeManifest) -> dict[str, Json]:
+    """Return how rankings are judged."""
+    return {
+        "tie": "score_desc_id_asc",
+        "unjudged": "not_relevant",
+        "gain": "linear",
+        "queries_without_positives": manifest.rules["queries_without_positives"],
+        "version": RULES_VERSION,
+    }
+
+
+def load(name: str, source: Mapping[str, Any], folder: Path, root: Path) -> RetrievalDataset:
+    """Load a collection; ``source`` has ``format``, ``qrels`` and maybe ``expect``."""
+    if source["format"] != "beir":
+        raise ProtocolError(
+            "protocol.unknown-format",
+            f"no adapter reads format {source['format']!r} for dataset {name}",
+            fix="use beir",
+        )
+    expect = source.get("expect", {})
+    shape = Shape(documents=expect.get("documents"), queries=expect.get("queries"))
+    return load_beir(folder, name=name, qrels_split=source["qrels"], root=root, shape=shape)
+
+
+def content_of(dataset: RetrievalDataset) -> dict[str, Any]:
+    """Return the part of a protocol's dataset entry that the content alone determines."""
+    payload = dataset.payload
+    return {
+        "task": "retrieval",
+        "format": "beir",
+        "qrels": dataset.qrels_split,
+        "files": [{"name": f.name, "sha256": f.sha256, "size": f.size} for f in dataset.files],
+        "payload": {
+            "corpus_sha256": payload.corpus,
+            "queries_sha256": payload.queries,
+            "labels_sha256": payload.labels,
+        },
+        "counts": {
+            "documents": dataset.document_count,
+            "queries": len(dataset.queries),
+            "judgments": dataset.judgment_count,
+            "positives": dataset.positive_count,
+        },
+    }
+
+
+def entry_members(
+    dataset: RetrievalDataset, declared: FreezeDataset, manifest: FreezeManifest
+) -> dict[str, Any]:
+    """Name the queries without positives; the policy on them must be settled and described."""
+    without = dataset.queries_without_positives
+    policy = str(manifest.rules["queries_without_positives"])
+    check_query_policy(policy, without, declared.selection)
+    return {"queries_without_positives": list(without)}
+
+
+def split_ids(dataset: RetrievalDataset, calibration: int | None) -> dict[str, tuple[str, ...]]:
+    """Return the judged queries of every split, each in split order."""
+    return ids_of_splits(dataset.queries.keys(), calibration)
+
+
+def entry_problems(entry: ProtocolDataset, protocol: Protocol) -> Iterator[str]:
+    """Say in which ways an entry contradicts itself."""
+    expected = ("corpus.jsonl", "queries.jsonl", f"qrels/{entry.document['qrels']}.tsv")
+    if tuple(file.name for file in entry.files) != expected:
+        yield f"its files are not {', '.join(expected)}"
+    count = entry.splits[ALL].queries
+    if count != entry.counts["queries"]:
+        yield "its split 'all' has another number of queries than its counts"
+    if entry.counts["positives"] > entry.counts["judgments"]:
+        yield "it has more positives than judgments"
+    without = entry.document["queries_without_positives"]
+    if without != sorted(set(without)) or len(without) > count:
+        yield "its queries without positives are not a sorted list of its queries"
+    if "queries_without_positives" not in protocol.rules:
+        yield "the protocol has no rule for queries without positives"
 
 
 def expected_ids(
     protocol: Protocol, dataset: RetrievalDataset, splits: Iterable[str]
 ) -> tuple[str, ...]:
     """Return the queries that a method must answer for these splits, in the order of ``all``."""
-    return union_of(split_ids(dataset.queries.keys(), protocol.calibration), splits)
+    return union_of(split_ids(dataset, protocol.calibration), splits)
+
+
+def share_inputs(dataset: RetrievalDataset, folder: Path) -> BlindCorpus:
+    """Write the documents without labels, once for all units of the dataset."""
+    return write_blind_corpus(dataset, folder / "corpus.jsonl")
+
+
+def row_checker() -> RetrievalRows:
+    """Return a checker that knows no ids."""
+    from runner.retrieval_rows import RetrievalRows
+
+    return RetrievalRows(None)
 
 
 def unit_scorer(
@@ -74,17 +167,3 @@ def unit_scorer(
     from runner.tasks.retrieval_score import UnitScorer  # numpy: not for `check` and `plan`
 
     return UnitScorer(dataset, protocol, splits, artifact=artifact)
-
-
-def score_unit(
-    parts: Sequence[Path],
-    dataset: RetrievalDataset,
-    protocol: Protocol,
-    splits: Sequence[str],
-    *,
-    artifact: Path | None = None,
-) -> UnitScores:
-    """Score the row files of one unit; see ``retrieval_score.score_unit``."""
-    from runner.tasks import retrieval_score
-
-    return retrieval_score.score_unit(parts, dataset, protocol, splits, artifact=artifact)

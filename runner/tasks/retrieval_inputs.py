@@ -9,30 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from runner.canonical import Json, canonical_bytes
+from runner.canonical import canonical_bytes
 from runner.datasets.beir import CORPUS, QUERIES, RetrievalDataset, query_line
 from runner.datasets.lines import FileDigest
 from runner.errors import StorageError, Where
+from runner.tasks.api import InputReport, TaskOptions
 
 TASK = "task.json"
 _FILE_MODE, _FOLDER_MODE = 0o444, 0o555
 _WRITE_BLOCK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """What ``task.json`` tells a method beside the data. ``threads``: CPUs granted, rounded up."""
-
-    seed: int
-    top_k: int
-    threads: int = 1
-    config: Mapping[str, Json] = field(default_factory=dict)
-    options: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +31,6 @@ class BlindCorpus:
 
     path: Path
     digest: FileDigest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputReport:
-    """A finished input folder: mode 0555, its files 0444; digests of what was written."""
-
-    folder: Path
-    files: tuple[FileDigest, ...]
 
 
 def write_blind_corpus(dataset: RetrievalDataset, path: Path) -> BlindCorpus:
@@ -67,11 +49,11 @@ def write_blind_inputs(
     task: TaskOptions,
     folder: Path,
     *,
-    corpus: BlindCorpus | None = None,
+    shared: BlindCorpus | None = None,
 ) -> InputReport:
     """Write ``task.json``, ``corpus.jsonl`` and ``queries.jsonl`` into a new folder.
 
-    The bytes depend on the arguments alone. With ``corpus`` the documents are linked, not written
+    The bytes depend on the arguments alone. With ``shared`` the documents are linked, not written
     again. Queries stand in the order given; an id that is no judged query of the dataset, or one
     given twice, is a ``ValueError``. A failure leaves no folder behind.
     """
@@ -82,9 +64,9 @@ def write_blind_inputs(
     except OSError as error:
         _refuse(folder, error)
     try:
-        written = write_blind_corpus(dataset, folder / CORPUS) if corpus is None else corpus
-        if corpus is not None:
-            _share(corpus.path, folder / CORPUS)
+        written = write_blind_corpus(dataset, folder / CORPUS) if shared is None else shared
+        if shared is not None:
+            _share(shared.path, folder / CORPUS)
         queries = (query_line(query, dataset.queries[query]) for query in query_ids)
         files = (
             _write(folder / TASK, TASK, [_task_bytes(dataset, len(query_ids), task)]),

@@ -6,14 +6,13 @@ hash and score in one pass. Memory holds a row of numbers a query.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.datasets.beir import RetrievalDataset
-from runner.datasets.lines import FileDigest
 from runner.metrics.names import parse_metric
 from runner.metrics.qrels import Qrels
 from runner.metrics.ranking import NOT_FULL, PerQuery, RankingScorer
@@ -23,41 +22,12 @@ from runner.model import RowsReport
 from runner.protocol.load import Protocol
 from runner.protocol.policies import EXCLUDE
 from runner.protocol.splits import split_ids, union_of
-from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows, file_lines, read_rows
+from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows
+from runner.tasks.api import SplitScore, UnitScores
 from runner.tasks.retrieval_artifact import ScoreArtifact
 
 if TYPE_CHECKING:
-    from numpy import float64
-    from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitScore:
-    """One unit on one split; the members are those of ``results.ScoredUnit``.
-
-    ``scores`` has every metric of the protocol: the mean over ``queries`` queries, or None with a
-    reason in ``reasons``. ``samples`` has per measured metric the values that the mean is over, in
-    split order. ``summary`` is ``RetrievalSummary.as_dict()`` over all queries of the split.
-    """
-
-    split: str
-    queries: int
-    scores: Mapping[str, float | None]
-    reasons: Mapping[str, str]
-    samples: Mapping[str, NDArray[float64]]
-    summary: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitScores:
-    """All of one unit. ``per_query`` has the queries of its splits in the order of ``all``.
-
-    ``artifact`` is None where no score artifact was asked for.
-    """
-
-    splits: tuple[SplitScore, ...]
-    per_query: PerQuery
-    artifact: FileDigest | None
+    pass
 
 
 class UnitScorer:
@@ -83,7 +53,7 @@ class UnitScorer:
         every = split_ids(dataset.queries.keys(), protocol.calibration)
         self._asked = union_of(every, splits)
         self._splits = {name: every[name] for name in splits}
-        self._metrics = tuple(map(parse_metric, protocol.metrics))
+        self._metrics = tuple(map(parse_metric, protocol.metrics_of("retrieval")))
         self._qrels = Qrels.of({query: dataset.qrels[query] for query in self._asked})
         self._summaries = {
             name: SummaryBuilder(ids, top_k=protocol.top_k) for name, ids in self._splits.items()
@@ -140,7 +110,6 @@ class UnitScorer:
         why = f"{faults} faults in the rows" if faults else None
         return UnitScores(
             splits=tuple(self._split(name, per_query, why) for name in self._splits),
-            per_query=per_query,
             artifact=None if self._artifact is None else self._artifact.save(),
         )
 
@@ -179,29 +148,6 @@ class UnitScorer:
             },
             summary=self._summaries[name].result().as_dict(),
         )
-
-
-def score_unit(
-    parts: Sequence[Path],
-    dataset: RetrievalDataset,
-    protocol: Protocol,
-    splits: Sequence[str],
-    *,
-    artifact: Path | None = None,
-) -> UnitScores:
-    """Score the row files of one unit, read as one file in the order given.
-
-    See ``UnitScorer`` for arguments and errors, and ``UnitScorer.result`` for what is unmeasured.
-    """
-    with UnitScorer(dataset, protocol, splits, artifact=artifact) as scorer:
-        report = read_rows(_lines(parts), scorer.checker(), on_block=scorer.add).report
-        return scorer.result(report)
-
-
-def _lines(parts: Sequence[Path]) -> Iterator[bytes]:
-    for part in parts:
-        with part.open("rb") as stream:
-            yield from file_lines(stream)
 
 
 class _Fullness:

@@ -17,9 +17,7 @@ DATASET = FreezeDataset(
     name="toy",
     task="retrieval",
     format="beir",
-    qrels="test",
-    expect_documents=4,
-    expect_queries=3,
+    options={"qrels": "test", "expect": {"documents": 4, "queries": 3}},
     files={},
     source_url="https://example.org/toy",
     source_revision="own:1.0.0",
@@ -42,17 +40,24 @@ MANIFEST = FreezeManifest(
     top_k=10,
     calibration=1,
     split_algorithm="sha256-id-order",
-    queries_without_positives="count_as_zero",
+    rules={"queries_without_positives": "count_as_zero"},
     budget=Limits(),
     datasets=(DATASET,),
 )
 
 
 def manifest_with(**changes: Any) -> FreezeManifest:
-    """A manifest with other members; members of the dataset are given as ``dataset_...``."""
+    """A manifest with other members; members of the dataset are given as ``dataset_...``, keys of
+    its options as ``option_...``, rules as ``rule_...``."""
     prefix = "dataset_"
     inner = {k.removeprefix(prefix): v for k, v in changes.items() if k.startswith(prefix)}
-    outer = {k: v for k, v in changes.items() if not k.startswith(prefix)}
+    outer = {k: v for k, v in changes.items() if not k.startswith((prefix, "option_", "rule_"))}
+    options = {k.removeprefix("option_"): v for k, v in changes.items() if k.startswith("option_")}
+    rules = {k.removeprefix("rule_"): v for k, v in changes.items() if k.startswith("rule_")}
+    if options:
+        inner["options"] = {**DATASET.options, **options}
+    if rules:
+        outer["rules"] = {**MANIFEST.rules, **rules}
     if inner:
         outer["datasets"] = (replace(DATASET, **inner),)
     return replace(MANIFEST, **outer)

@@ -216,11 +216,11 @@ def test_a_freeze_manifest(tmp_path: Path) -> None:
     assert manifest.metrics == ("ndcg_at_10", "recall_at_1")
     assert (manifest.primary_metric, manifest.top_k, manifest.seed) == ("ndcg_at_10", 10, 3)
     assert (manifest.split_algorithm, manifest.calibration) == ("sha256-id-order", 2)
-    assert manifest.queries_without_positives == "count_as_zero"
+    assert manifest.rules == {"queries_without_positives": "count_as_zero"}
     assert manifest.budget == Limits(wall_ms=3_600_000, memory_bytes=2 << 30, cpus_milli=2000)
     (dataset,) = manifest.datasets
-    assert (dataset.name, dataset.qrels, dataset.format) == ("toy", "test", "beir")
-    assert (dataset.expect_documents, dataset.expect_queries) == (4, 3)
+    assert (dataset.name, dataset.options["qrels"], dataset.format) == ("toy", "test", "beir")
+    assert dataset.options["expect"] == {"documents": 4, "queries": 3}
     assert dataset.files == {"corpus.jsonl": "b" * 64}
     assert dataset.source_revision == "own:1.0.0"
 

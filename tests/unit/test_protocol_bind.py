@@ -11,11 +11,12 @@ import pytest
 
 from runner.datasets.beir import RetrievalDataset
 from runner.errors import DataError
-from runner.protocol.bind import bind, locate, splits_of
+from runner.protocol.bind import bind, locate
 from runner.protocol.fingerprint import fingerprint
 from runner.protocol.freeze import freeze
 from runner.protocol.load import Protocol, load_protocol
 from runner.protocol.store import write_frozen
+from runner.tasks import task_module
 from tests.unit.beir_files import DOCUMENTS, QRELS, QUERIES, jsonl, write_beir
 from tests.unit.protocol_samples import MANIFEST, frozen
 
@@ -49,8 +50,8 @@ def test_the_frozen_data_are_returned_with_their_splits(protocol: Protocol, tmp_
     assert list(datasets) == ["toy"]
     dataset = datasets["toy"]
     assert isinstance(dataset, RetrievalDataset)
-    assert fingerprint(dataset) == protocol.dataset("toy").fingerprint
-    splits = splits_of(protocol, dataset)
+    assert fingerprint(dataset, task_module("retrieval")) == protocol.dataset("toy").fingerprint
+    splits = task_module("retrieval").split_ids(dataset, protocol.calibration)
     assert set(splits["all"]) == {"q1", "q2", "q4"}
     assert splits["calibration"] + splits["heldout"] == splits["all"]
 

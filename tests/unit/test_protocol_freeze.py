@@ -24,6 +24,7 @@ from runner.protocol.load import load_protocol
 from runner.protocol.policies import check_query_policy, check_revision
 from runner.protocol.store import write_frozen
 from runner.schemas import iter_faults
+from runner.tasks import task_module
 from tests.unit.beir_files import DOCUMENTS, QRELS, QUERIES, jsonl, write_beir
 from tests.unit.protocol_samples import MANIFEST, frozen, manifest_with
 
@@ -95,7 +96,7 @@ def changed_files() -> dict[str, dict[str, Any]]:
 def test_any_change_of_the_data_is_another_dataset(tmp_path: Path, what: str) -> None:
     before = frozen(tmp_path / "before")
     write_beir(tmp_path / "after" / "toy", **changed_files()[what])
-    after = frozen(tmp_path / "after", dataset_expect_documents=None)
+    after = frozen(tmp_path / "after", option_expect={"queries": 3})
     assert after.dataset("toy").fingerprint != before.dataset("toy").fingerprint
     assert after.protocol_id != before.protocol_id
 
@@ -115,7 +116,7 @@ def test_a_twin_in_another_format_has_the_same_payload(tmp_path: Path, what: str
         {"top_k": 11},
         {"seed": 1},
         {"calibration": None},
-        {"queries_without_positives": "exclude"},
+        {"rule_queries_without_positives": "exclude"},
         {"budget": Limits(wall_ms=1)},
         {"dataset_selection": "Other words."},
     ],
@@ -130,7 +131,7 @@ def test_any_change_of_the_rules_is_another_protocol(
 
 def test_another_choice_of_qrels_is_another_dataset(tmp_path: Path) -> None:
     write_beir(tmp_path / "toy", split="dev")
-    dev = frozen(tmp_path, dataset_qrels="dev")
+    dev = frozen(tmp_path, option_qrels="dev")
     write_beir(tmp_path / "toy")
     assert dev.dataset("toy").fingerprint != frozen(tmp_path).dataset("toy").fingerprint
 
@@ -149,22 +150,26 @@ def test_another_choice_of_qrels_is_another_dataset(tmp_path: Path) -> None:
         ({"primary_metric": "mrr_at_10"}, ProtocolError, "protocol.inconsistent"),
         ({"calibration": 3}, ProtocolError, "protocol.bad-calibration"),
         ({"split_algorithm": "random"}, ProtocolError, "protocol.unknown-split-algorithm"),
-        ({"queries_without_positives": "drop"}, ProtocolError, "protocol.unknown-query-policy"),
-        ({"category": "pair"}, ProtocolError, "protocol.unknown-task"),
+        (
+            {"rule_queries_without_positives": "drop"},
+            ProtocolError,
+            "protocol.unknown-query-policy",
+        ),
+        ({"category": "pair"}, ProtocolError, "protocol.unknown-category"),
         ({"version": "1"}, ProtocolError, "schema.pattern"),
         ({"datasets": MANIFEST.datasets * 2}, ProtocolError, "protocol.inconsistent"),
         ({"dataset_task": "pair"}, ProtocolError, "protocol.unknown-task"),
         ({"dataset_format": "csv"}, ProtocolError, "protocol.unknown-format"),
         ({"dataset_source_revision": "main"}, ProtocolError, "protocol.mutable-revision"),
         ({"dataset_selection": " "}, ProtocolError, "protocol.no-selection"),
-        ({"dataset_expect_documents": 5}, DataError, "data.wrong-shape"),
-        ({"dataset_expect_queries": 4}, DataError, "data.wrong-shape"),
+        ({"option_expect": {"documents": 5}}, DataError, "data.wrong-shape"),
+        ({"option_expect": {"queries": 4}}, DataError, "data.wrong-shape"),
         ({"dataset_files": {"corpus.jsonl": "0" * 64}}, DataError, "data.changed"),
         ({"dataset_files": {"qrels/train.tsv": "0" * 64}}, DataError, "data.unknown-file"),
         ({"dataset_name": "other"}, DataError, "data.missing"),
         ({"dataset_name": "../toy"}, DataError, "data.bad-name"),
-        ({"dataset_qrels": "../qrels/test"}, DataError, "data.bad-name"),
-        ({"dataset_qrels": "train"}, DataError, "data.missing"),
+        ({"option_qrels": "../qrels/test"}, DataError, "data.bad-name"),
+        ({"option_qrels": "train"}, DataError, "data.missing"),
     ],
 )
 def test_what_makes_no_protocol_is_refused(
@@ -313,7 +318,10 @@ def test_the_quickstart_freezes_to_its_published_bytes() -> None:
     published = BENCHMARKS / "quickstart-v1.protocol.json"
     assert canonical_bytes(protocol) == published.read_bytes()
     datasets = bind(load_protocol(published), ROOT / "manifests" / "data")
-    assert fingerprint(datasets["quickstart-mini"]) == protocol["datasets"][0]["fingerprint"]
+    assert (
+        fingerprint(datasets["quickstart-mini"], task_module("retrieval"))
+        == protocol["datasets"][0]["fingerprint"]
+    )
 
 
 def test_scifact_freezes_to_its_published_bytes(scifact_root: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from runner.datasets.beir import RetrievalDataset
 from runner.protocol.bind import bind
 from runner.protocol.load import load_protocol
-from runner.tasks.retrieval import score_unit
+from runner.scoring import score_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOCOL = ROOT / "manifests" / "benchmarks" / "quickstart-v1.protocol.json"
@@ -23,7 +23,9 @@ PROTOCOL = ROOT / "manifests" / "benchmarks" / "quickstart-v1.protocol.json"
 
 @pytest.fixture(scope="module")
 def dataset() -> RetrievalDataset:
-    return bind(load_protocol(PROTOCOL), ROOT / "manifests" / "data")["quickstart-mini"]
+    bound = bind(load_protocol(PROTOCOL), ROOT / "manifests" / "data")["quickstart-mini"]
+    assert isinstance(bound, RetrievalDataset)
+    return bound
 
 
 def test_it_has_the_oddities_that_break_careless_methods(dataset: RetrievalDataset) -> None:
@@ -73,7 +75,7 @@ def test_it_tells_methods_apart(dataset: RetrievalDataset, tmp_path: Path) -> No
                 ranking = [[document, -value] for value, document in pairs]
                 row = {"query_id": query, "ranking": ranking, "latency_ms": None, "error": None}
                 rows.write(json.dumps(row) + "\n")
-        (split,) = score_unit([path], dataset, load_protocol(PROTOCOL), ["all"]).splits
+        (split,) = score_parts([path], dataset, load_protocol(PROTOCOL), ["all"]).splits
         value = split.scores["ndcg_at_10"]
         assert value is not None
         found[name] = value

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import nan
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from runner.model import ImagePin, Limits, MethodPlan, Outcome, Plan
-from runner.results import Scope, ScoredUnit, build_results, competition_ranks
+from runner.results import Scope, ScoredUnit, Section, build_results, competition_ranks
+from runner.tasks.api import SplitScore
 
 PIN = ImagePin(name="x", image_id="sha256:" + "0" * 64)
 
@@ -37,24 +41,25 @@ def plan(*methods: str, repeats: int = 1) -> Plan:
 def scored(
     method: str, values: list[float] | None, *, dataset: str = "d", repeat: int = 0
 ) -> ScoredUnit:
-    ok = values is not None
-    samples: Mapping[str, np.ndarray] = {"m": np.array(values)} if values is not None else {}
+    samples: Mapping[str, np.ndarray] = {} if values is None else {"m": np.array(values)}
     return ScoredUnit(
         method=method,
         dataset=dataset,
         repeat=repeat,
-        split="all",
-        outcome=Outcome.OK if ok else Outcome.TIMEOUT,
-        queries=4,
-        scores={"m": float(np.mean(values)) if values is not None else None},
-        reasons={} if ok else {"m": "timeout: over 3 s"},
-        samples=samples,
+        outcome=Outcome.TIMEOUT if values is None else Outcome.OK,
+        score=SplitScore(
+            split="all",
+            queries=4,
+            scores={"m": None if values is None else float(np.mean(values))},
+            reasons={"m": "timeout: over 3 s"} if values is None else {},
+            samples=samples,
+        ),
     )
 
 
 def results(made: Plan, units: list[ScoredUnit], datasets: tuple[str, ...] = ("d",)) -> dict:  # type: ignore[type-arg]  # JSON
-    scope = Scope(plan=made, task="retrieval", metrics=("m",), datasets=datasets)
-    return build_results(scope, units)
+    section = Section(task="retrieval", metrics=("m",), datasets=datasets)
+    return build_results(Scope(plan=made, sections=(section,)), units)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +72,7 @@ def results(made: Plan, units: list[ScoredUnit], datasets: tuple[str, ...] = ("d
         ({"a": 0.1, "b": 0.3, "c": 0.2}, {"a": 3, "b": 1, "c": 2}),
     ],
 )
-def test_competition_ranks(
-    scores: dict[str, float | None], ranks: dict[str, int | None]
-) -> None:
+def test_competition_ranks(scores: dict[str, float | None], ranks: dict[str, int | None]) -> None:
     assert competition_ranks(scores) == ranks
 
 
@@ -114,8 +117,32 @@ def test_repeats_are_averaged_and_the_interval_holds_the_mean() -> None:
 
 
 def test_a_score_that_is_not_finite_is_null() -> None:
-    bad = ScoredUnit(
-        method="a", dataset="d", repeat=0, split="all", outcome=Outcome.OK, queries=1,
-        scores={"m": float("nan")},
-    )  # fmt: skip
+    bad = replace(
+        scored("a", [1, 1, 1, 1]), score=SplitScore(split="all", queries=1, scores={"m": nan})
+    )
     assert results(plan("a"), [bad])["per_dataset"][0]["score"] is None
+
+
+def test_replicates_of_the_task_give_the_interval(tmp_path: Path) -> None:
+    unit = scored("a", [0, 0, 1, 1])
+    own = replace(unit.score, replicates={"m": np.linspace(0, 1, 1001)})
+    row = results(plan("a"), [replace(unit, score=own)])["aggregate"][0]
+    assert (round(row["ci_low"], 2), round(row["ci_high"], 2)) == (0.03, 0.97)
+
+
+def test_tasks_never_share_a_ranking() -> None:
+    sections = tuple(
+        Section(task=task, metrics=("m",), datasets=(name,))
+        for task, name in (("retrieval", "d"), ("pair", "e"))
+    )
+    units = [
+        scored("a", [1, 1, 1, 1]), scored("a", [0, 0, 0, 0], dataset="e"),
+        scored("b", [0, 0, 0, 1]), scored("b", [1, 1, 1, 1], dataset="e"),
+    ]  # fmt: skip
+    rows = build_results(Scope(plan=plan("a", "b"), sections=sections), units)["aggregate"]
+    assert [(row["task"], row["method"], row["rank"]) for row in rows] == [
+        ("retrieval", "a", 1),
+        ("retrieval", "b", 2),
+        ("pair", "a", 2),
+        ("pair", "b", 1),
+    ]

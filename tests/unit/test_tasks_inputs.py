@@ -13,11 +13,11 @@ import pytest
 
 from runner.datasets.beir import RetrievalDataset, load_beir
 from runner.errors import DataError, ProtocolError, StorageError
+from runner.purge import purge
 from runner.schemas import iter_faults
 from runner.tasks import task_module, task_names
-from runner.tasks.retrieval import (
-    InputReport,
-    TaskOptions,
+from runner.tasks.api import InputReport, TaskOptions
+from runner.tasks.retrieval_inputs import (
     discard_inputs,
     write_blind_corpus,
     write_blind_inputs,
@@ -126,7 +126,7 @@ def test_the_bytes_depend_on_the_arguments_alone(dataset: RetrievalDataset, tmp_
 def test_a_corpus_is_written_once_and_linked(dataset: RetrievalDataset, tmp_path: Path) -> None:
     corpus = write_blind_corpus(dataset, tmp_path / "corpus.jsonl")
     reports = [
-        write_blind_inputs(dataset, [query], OPTIONS, tmp_path / query, corpus=corpus)
+        write_blind_inputs(dataset, [query], OPTIONS, tmp_path / query, shared=corpus)
         for query in ("q1", "q2")
     ]
     assert corpus.path.stat().st_nlink == 3
@@ -134,7 +134,7 @@ def test_a_corpus_is_written_once_and_linked(dataset: RetrievalDataset, tmp_path
     assert reports[0].files == plain.files
     assert mode(reports[1].folder / "corpus.jsonl") == 0o444
     for report in reports:
-        discard_inputs(report.folder)
+        purge(report.folder)
     assert corpus.path.stat().st_nlink == 1
 
 
@@ -146,7 +146,7 @@ def test_where_nothing_can_be_linked_the_corpus_is_copied(
 
     corpus = write_blind_corpus(dataset, tmp_path / "corpus.jsonl")
     monkeypatch.setattr(os, "link", no_link)
-    report = write_blind_inputs(dataset, ["q1"], OPTIONS, tmp_path / "in", corpus=corpus)
+    report = write_blind_inputs(dataset, ["q1"], OPTIONS, tmp_path / "in", shared=corpus)
     assert read(report)["corpus.jsonl"] == corpus.path.read_bytes()
     assert mode(report.folder / "corpus.jsonl") == 0o444
 

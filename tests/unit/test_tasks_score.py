@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,10 +16,11 @@ import pytrec_eval
 
 from runner.datasets.beir import RetrievalDataset
 from runner.errors import ProtocolError
-from runner.protocol.bind import bind, splits_of
+from runner.protocol.bind import bind
 from runner.protocol.load import Protocol
-from runner.tasks.retrieval import expected_ids, metrics_for
-from runner.tasks.retrieval_score import SplitScore, UnitScores, score_unit
+from runner.scoring import score_parts
+from runner.tasks.api import SplitScore, UnitScores
+from runner.tasks.retrieval import expected_ids, split_ids
 from tests.unit.beir_files import write_beir
 from tests.unit.protocol_samples import frozen
 
@@ -39,7 +40,7 @@ class Bench:
     def __init__(self, root: Path, **changes: Any) -> None:
         self.root = root
         self.protocol: Protocol = frozen(root, **changes)
-        self.dataset: RetrievalDataset = bind(self.protocol, root)["toy"]
+        self.dataset = cast(RetrievalDataset, bind(self.protocol, root)["toy"])
 
     def rows(
         self, rankings: Mapping[str, Ranking], errors: Mapping[str, str] | None = None
@@ -64,12 +65,17 @@ class Bench:
         artifact: Path | None = None,
     ) -> UnitScores:
         path = self.rows(rankings, errors)
-        return score_unit([path], self.dataset, self.protocol, splits, artifact=artifact)
+        return score_parts([path], self.dataset, self.protocol, splits, artifact=artifact)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path, metrics=METRICS, calibration=1)
+
+
+def summary(split: SplitScore) -> Mapping[str, Any]:
+    assert split.summary is not None
+    return split.summary
 
 
 def by_name(scores: UnitScores) -> dict[str, SplitScore]:
@@ -92,11 +98,11 @@ def test_means_by_hand(bench: Bench) -> None:
 
 
 def splits_of_all(bench: Bench) -> tuple[str, ...]:
-    return splits_of(bench.protocol, bench.dataset)["all"]
+    return split_ids(bench.dataset, bench.protocol.calibration)["all"]
 
 
 def test_every_split_is_the_mean_over_its_own_queries(bench: Bench) -> None:
-    splits = splits_of(bench.protocol, bench.dataset)
+    splits = split_ids(bench.dataset, bench.protocol.calibration)
     scores = by_name(bench.score(RANKINGS, splits=("all", "calibration", "heldout")))
     for metric in METRICS:
         column = dict(zip(splits["all"], scores["all"].samples[metric], strict=True))
@@ -104,16 +110,16 @@ def test_every_split_is_the_mean_over_its_own_queries(bench: Bench) -> None:
             mine = [column[query] for query in splits[name]]
             assert scores[name].scores[metric] == pytest.approx(sum(mine) / len(mine), abs=1e-15)
             assert scores[name].samples[metric].tolist() == mine
-    assert scores["heldout"].summary["queries"] == 2
+    assert summary(scores["heldout"])["queries"] == 2
 
 
 def test_a_unit_of_one_split_is_asked_only_its_queries(bench: Bench) -> None:
-    heldout = splits_of(bench.protocol, bench.dataset)["heldout"]
+    heldout = split_ids(bench.dataset, bench.protocol.calibration)["heldout"]
     assert expected_ids(bench.protocol, bench.dataset, ["heldout"]) == heldout
-    assert metrics_for(bench.protocol) == METRICS
+    assert bench.protocol.metrics_of("retrieval") == METRICS
     scores = bench.score({query: RANKINGS[query] for query in heldout}, splits=("heldout",))
     assert scores.splits[0].reasons == {}
-    assert scores.per_query.query_ids == heldout
+    assert len(scores.splits[0].samples["mrr_at_10"]) == len(heldout)
     with pytest.raises(ProtocolError, match="unknown-split"):
         bench.score(RANKINGS, splits=("test",))
 
@@ -122,11 +128,11 @@ def test_a_failed_query_counts_as_an_empty_ranking(bench: Bench) -> None:
     answered = {query: RANKINGS[query] for query in ("q1", "q4")}
     (split,) = bench.score(answered, {"q2": "out of ideas"}).splits
     assert split.scores["mrr_at_10"] == pytest.approx(0.5 / 3)
-    assert (split.queries, split.summary["failures"], split.summary["missing"]) == (3, 1, 0)
+    assert (split.queries, summary(split)["failures"], summary(split)["missing"]) == (3, 1, 0)
 
 
 def test_a_missing_row_leaves_its_splits_unmeasured(bench: Bench) -> None:
-    splits = splits_of(bench.protocol, bench.dataset)
+    splits = split_ids(bench.dataset, bench.protocol.calibration)
     (absent,) = splits["calibration"]
     rankings = {query: ranking for query, ranking in RANKINGS.items() if query != absent}
     scores = by_name(bench.score(rankings, splits=("all", "calibration", "heldout")))
@@ -152,7 +158,7 @@ def test_a_fault_in_the_rows_leaves_everything_unmeasured(bench: Bench, bad: str
     path = bench.rows(RANKINGS)
     with path.open("a") as stream:
         stream.write(bad)
-    scores = score_unit([path], bench.dataset, bench.protocol, ("all", "heldout"))
+    scores = score_parts([path], bench.dataset, bench.protocol, ("all", "heldout"))
     for split in scores.splits:
         assert split.scores == dict.fromkeys(METRICS)
         assert set(split.reasons.values()) == {"1 faults in the rows"}
@@ -169,7 +175,7 @@ def test_queries_without_positives_count_or_are_excluded_by_policy(tmp_path: Pat
     counted = Bench(tmp_path, **changes).score(RANKINGS).splits[0]
     policy = "exclude"
     excluded = (
-        Bench(tmp_path, **changes, queries_without_positives=policy).score(RANKINGS).splits[0]
+        Bench(tmp_path, **changes, rule_queries_without_positives=policy).score(RANKINGS).splits[0]
     )
     assert (counted.queries, excluded.queries) == (3, 2)
     for metric in METRICS:
@@ -177,12 +183,14 @@ def test_queries_without_positives_count_or_are_excluded_by_policy(tmp_path: Pat
         assert whole is not None
         assert part == pytest.approx(whole * 3 / 2)
         assert len(excluded.samples[metric]) == 2
-    assert excluded.summary["queries"] == 3  # still asked, still timed
+    assert summary(excluded)["queries"] == 3  # still asked, still timed
 
 
 def test_a_split_of_nothing_but_excluded_queries_is_unmeasured(tmp_path: Path) -> None:
     write_beir(tmp_path / "toy", qrels="q1\td1\t0\nq2\td1\t-1\nq4\td1\t0\n")
-    bench = Bench(tmp_path, metrics=METRICS, calibration=None, queries_without_positives="exclude")
+    bench = Bench(
+        tmp_path, metrics=METRICS, calibration=None, rule_queries_without_positives="exclude"
+    )
     (split,) = bench.score(RANKINGS).splits
     assert split.scores == dict.fromkeys(METRICS)
     assert set(split.reasons.values()) == {"no query of the split has a relevant document"}
@@ -229,7 +237,6 @@ def test_map_and_mrr_need_full_rankings(
         assert (split.scores[metric] is not None) is full
         assert (metric in split.reasons) is not full
         assert (metric in split.samples) is full
-        assert (scores.per_query.column(metric) is not None) is full
 
 
 def test_a_failed_query_does_not_make_rankings_cut(tmp_path: Path) -> None:
@@ -266,8 +273,7 @@ def random_bench(root: Path, seed: int) -> tuple[Bench, dict[str, Ranking]]:
         metrics=ALL_METRICS,
         top_k=60,
         calibration=10,
-        dataset_expect_documents=None,
-        dataset_expect_queries=None,
+        option_expect={},
     )
     rankings: dict[str, Ranking] = {
         query: [(d, float(source.randint(0, 8))) for d in source.sample(documents, size)]
@@ -302,7 +308,7 @@ def test_every_metric_equals_trec_eval(tmp_path: Path) -> None:
         qrels, {"ndcg_cut.10", "recall.1,5", "map_cut.10", "success.1", "P.5", "map", "recip_rank"}
     )
     theirs = evaluator.evaluate(run)
-    splits = splits_of(bench.protocol, bench.dataset)
+    splits = split_ids(bench.dataset, bench.protocol.calibration)
     scores = by_name(bench.score(rankings, splits=("all", "heldout")))
     for name, ids in (("all", splits["all"]), ("heldout", splits["heldout"])):
         for mine, their in names.items():
@@ -374,9 +380,7 @@ def test_ids_with_commas_and_quotes_survive_the_artifact(tmp_path: Path) -> None
         queries=[{"_id": odd, "text": "x"}],
         qrels=f"{odd}\t{odd}\t1\n",
     )
-    bench = Bench(
-        tmp_path, calibration=None, dataset_expect_documents=None, dataset_expect_queries=None
-    )
+    bench = Bench(tmp_path, calibration=None, option_expect={})
     bench.score({odd: [(odd, 1e-300)]}, artifact=tmp_path / "scores.csv")
     with (tmp_path / "scores.csv").open(newline="") as stream:
         rows = list(csv.reader(stream))
@@ -397,6 +401,6 @@ def test_parts_are_read_as_one_file(bench: Bench, tmp_path: Path) -> None:
         parts.append(tmp_path / f"part-{number:05d}.part")
         parts[-1].write_bytes(line)
     whole = bench.score(RANKINGS).splits[0]
-    split = score_unit(parts, bench.dataset, bench.protocol, ("all",)).splits[0]
+    split = score_parts(parts, bench.dataset, bench.protocol, ("all",)).splits[0]
     assert split.scores == whole.scores
     assert split.summary == whole.summary

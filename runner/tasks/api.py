@@ -1,0 +1,171 @@
+"""The seam between tasks and everything else: what a dataset is, and what a task can do.
+
+A task is a module with the functions of ``Task``. The run, the verifier and the freezer know only
+these; documents, pairs or reviewers are a task's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from runner.canonical import Json
+from runner.datasets.lines import FileDigest
+from runner.model import RowsReport
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    from runner.manifest import FreezeDataset, FreezeManifest
+    from runner.protocol.load import Protocol as FrozenProtocol
+    from runner.protocol.load import ProtocolDataset
+    from runner.rows import RowChecker
+
+
+class Dataset(Protocol):
+    """A loaded dataset: ids, labels and digests; texts may stay on disk."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def files(self) -> tuple[FileDigest, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What ``task.json`` tells a method beside the data. ``threads``: CPUs granted, rounded up."""
+
+    seed: int
+    top_k: int
+    threads: int = 1
+    config: Mapping[str, Json] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReport:
+    """A finished input folder: mode 0555, its files 0444; digests of what was written."""
+
+    folder: Path
+    files: tuple[FileDigest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitScore:
+    """One unit on one split; the members are those of ``results.ScoredUnit``.
+
+    ``scores`` has every metric of the task: over ``queries`` items, or None with a reason in
+    ``reasons``. An interval comes from ``replicates`` (per metric, its value on each of
+    ``bootstrap.RESAMPLES`` resamples, equal draws for every method) or, for a plain mean, from
+    ``samples`` (the values that the mean is over).
+    """
+
+    split: str
+    queries: int
+    scores: Mapping[str, float | None]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[str, NDArray[float64]] = field(default_factory=dict)
+    replicates: Mapping[str, NDArray[float64]] = field(default_factory=dict)
+    summary: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitScores:
+    """All of one unit; ``artifact`` is None where no score artifact was asked for."""
+
+    splits: tuple[SplitScore, ...]
+    artifact: FileDigest | None
+
+
+class Scorer(AbstractContextManager["Scorer"], Protocol):
+    """Scores the rows of one unit while they are read; holds the artifact's file open."""
+
+    def checker(self) -> RowChecker[Any]:
+        """Return the checker of rows that this scorer can take."""
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """Take in checked rows, in any order, each key once."""
+
+    def result(self, report: RowsReport) -> UnitScores:
+        """Return the scores and write the artifact; faults or missing rows are unmeasured."""
+
+
+class Task(Protocol):
+    """What every task module offers. ``D`` below stands for the task's own dataset class."""
+
+    #: The schema of one row, such as ``row-retrieval``.
+    ROW_KIND: str
+
+    def known_metrics(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the metrics that are this task's, in order; never raises."""
+
+    def check_metrics(self, metrics: Sequence[str], top_k: int) -> None:
+        """Raise ``ProtocolError`` for a metric that the task cannot compute."""
+
+    # Freezing and binding -------------------------------------------------------------------
+
+    def protocol_rules(self, manifest: FreezeManifest) -> dict[str, Json]:
+        """Return the protocol's ``rules`` for a benchmark of this category."""
+
+    def load(self, name: str, source: Mapping[str, Any], folder: Path, root: Path) -> Any:
+        """Load a dataset strictly. ``source`` has ``format`` and the task's own keys, from a
+        freeze manifest's dataset or a protocol's entry. Raises ``DataError``."""
+
+    def content_of(self, dataset: Any) -> dict[str, Any]:
+        """Return the members of a protocol's entry that the content alone determines; they make
+        the fingerprint. Among them: task, format, files, payload, counts."""
+
+    def entry_members(
+        self, dataset: Any, declared: FreezeDataset, manifest: FreezeManifest
+    ) -> dict[str, Any]:
+        """Return further members of the entry, after checking the policies they rest on."""
+
+    def split_ids(self, dataset: Any, calibration: int | None) -> dict[str, tuple[str, ...]]:
+        """Return the ids of every split, each in split order; ``all`` is always there."""
+
+    def entry_problems(self, entry: ProtocolDataset, protocol: FrozenProtocol) -> Iterable[str]:
+        """Say in which ways an entry contradicts itself: what no schema can see. Pure."""
+
+    # Running --------------------------------------------------------------------------------
+
+    def expected_ids(
+        self, protocol: FrozenProtocol, dataset: Any, splits: Iterable[str]
+    ) -> tuple[str, ...]:
+        """Return the ids that a method must answer, in order."""
+
+    def share_inputs(self, dataset: Any, folder: Path) -> Any:
+        """Write what all units of a dataset have in common, once, into a new folder."""
+
+    def write_blind_inputs(
+        self,
+        dataset: Any,
+        ids: Sequence[str],
+        task: TaskOptions,
+        folder: Path,
+        *,
+        shared: Any = None,
+    ) -> InputReport:
+        """Write what a method may see, and nothing else, into a new folder."""
+
+    # Scoring --------------------------------------------------------------------------------
+
+    def row_checker(self) -> RowChecker[Any]:
+        """Return a checker of rows for those who have no data: form and uniqueness only."""
+
+    def unit_scorer(
+        self,
+        dataset: Any,
+        protocol: FrozenProtocol,
+        splits: Sequence[str],
+        *,
+        artifact: Path | None = None,
+    ) -> Scorer:
+        """Return a scorer to feed while the rows of a unit are read."""
