@@ -113,7 +113,9 @@ def _say_output(evidence: Evidence, limits: Limits | None) -> str:
         cap = "" if limits is None else f" of {size(limits.output_bytes)}"
     else:
         cap = f" ({evidence.output_exceeded})"
-    return f"/out grew beyond its limit{cap}{_after(evidence)}; {_rows(evidence)}"
+    cached = any(warning.startswith("/cache grew") for warning in evidence.warnings)
+    place = "/cache" if cached else "/out"
+    return f"{place} grew beyond its limit{cap}{_after(evidence)}; {_rows(evidence)}"
 
 
 def _say_memory(evidence: Evidence, limits: Limits | None) -> str:

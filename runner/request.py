@@ -14,6 +14,7 @@ from runner.engine.api import ContainerSpec, Mount
 from runner.engine.create import hosts_mount
 from runner.errors import SealbenchError, StorageError
 from runner.model import Evidence, Limits, Unit
+from runner.parts import storage_error
 
 #: Whom a method runs as when the supervisor is root: nobody.
 NOBODY = 65534
@@ -95,12 +96,19 @@ def container_spec(
     labels: Mapping[str, str],
     cgroup_parent: str | None,
 ) -> ContainerSpec:
-    """Return the container that the request describes; writes its hosts file to ``work_dir``."""
+    """Return the container that the request describes; writes its hosts file to ``work_dir``.
+
+    Raises ``StorageError`` where that cannot be written.
+    """
     limits = request.limits
+    try:
+        hosts = hosts_mount(request.work_dir)
+    except OSError as error:
+        raise storage_error(error) from error
     mounts = [
         Mount(source=request.in_dir, target="/in", read_only=True),
         Mount(source=request.out_dir, target="/out", read_only=False),
-        hosts_mount(request.work_dir),
+        hosts,
     ]
     if request.cache_dir is not None:
         mounts.append(Mount(source=request.cache_dir, target="/cache", read_only=False))

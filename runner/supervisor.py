@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from runner.clock import Clock, SystemClock
@@ -20,10 +19,9 @@ from runner.container import EXIT, LOST, Container
 from runner.engine import lease
 from runner.engine.api import Engine
 from runner.engine.usage import Cgroups
-from runner.errors import EngineError, StorageError
-from runner.logs import CappedLog, LogPump
+from runner.errors import EngineError
+from runner.logs import LogPump
 from runner.model import Evidence
-from runner.outwatch import OutputWatch, RowCounter
 from runner.progress import UnitTick
 from runner.request import (
     MAX_TEXT,
@@ -35,6 +33,7 @@ from runner.request import (
     without_host_paths,
 )
 from runner.signals import CancelToken
+from runner.unit_files import UnitFiles, free_bytes
 
 #: Waking up costs more than looking (0.2 to 0.4 ms of CPU on a virtual machine), so a unit that has
 #: settled and writes little is looked at less often.
@@ -121,8 +120,8 @@ class _Attempt:
         self._pump: LogPump | None = None
         self._words = SimpleQueue[str]()
         closing.enter_context(cancel.listen(self._words))
-        self._out, self._rows, self._logs = _open_files(request, closing)
-        self._floor = DISK_FLOOR_BYTES if _free_bytes(request.out_dir) > DISK_FLOOR_BYTES else 0
+        self._files = UnitFiles(request, closing)
+        self._floor = DISK_FLOOR_BYTES if free_bytes(request.out_dir) > DISK_FLOOR_BYTES else 0
         name = unit_name(request)
         self._group = platform.cgroups.open_unit(name, memory_bytes=request.limits.memory_bytes)
         closing.callback(self._group.close)
@@ -171,7 +170,7 @@ class _Attempt:
             failure = f"the container was created from {found}, not from the pinned {pinned}"
             self._note(engine_failure=failure)
             return False
-        self._pump = LogPump(container.attach(), *self._logs)
+        self._pump = LogPump(container.attach(), self._files.stdout, self._files.stderr)
         if self._cancel.cancelled:
             self._note(not_started_reason="the run was cancelled before the container started")
             return False
@@ -204,7 +203,7 @@ class _Attempt:
                 on_progress(self._tick(now))
                 next_tell = now + PROGRESS_NS
             cost = self._clock.monotonic_ns() - now
-            calm = self._looks > CALM_AFTER_LOOKS and not self._out.growing
+            calm = self._looks > CALM_AFTER_LOOKS and not self._files.growing
             least = CALM_TICK_NS if calm else TICK_NS
             next_look = now + min(max(least, cost * TICK_SHARE), MAX_TICK_NS)
 
@@ -212,14 +211,19 @@ class _Attempt:
         """One look at memory, output and disk; the name of what is beyond its bound."""
         self._memory = self._group.live().memory_bytes
         self._looks += 1
-        exceeded = self._out.tick()
-        if exceeded is None and _free_bytes(self._request.out_dir) < self._floor:
-            return DISK
-        return exceeded
+        passed = self._files.tick()
+        if passed is not None:
+            return self._exceeded(*passed)
+        return DISK if free_bytes(self._request.out_dir) < self._floor else None
+
+    def _exceeded(self, folder: str, cap: str) -> str:
+        if folder != "/out":
+            self._warn(f"{folder} grew beyond the cap on output")
+        return cap
 
     def _tick(self, now: int) -> UnitTick:
         return UnitTick(
-            rows_done=self._rows.count(),
+            rows_done=self._files.rows.count(),
             elapsed_ms=(now - self._started_ns) // 1_000_000,
             budget_ms=self._request.remaining_wall_ms,
             memory_bytes=self._memory,
@@ -322,11 +326,12 @@ class _Attempt:
                 if name in Evidence.__dataclass_fields__
             },
         )
-        size = self._out.measure()
-        if size.exceeded is not None and self._evidence.output_exceeded is None:
-            self._note(output_exceeded=size.exceeded)
-        if size.unseen:
-            self._warn(f"/out: {size.unseen} folders could not be looked into")
+        for folder, watch in self._files.watches.items():
+            size = watch.measure()
+            if size.exceeded is not None and self._evidence.output_exceeded is None:
+                self._note(output_exceeded=self._exceeded(folder, size.exceeded))
+            if size.unseen:
+                self._warn(f"{folder}: {size.unseen} entries could not be looked at")
 
     def _send(self, name: str) -> None:
         self._container.send(name)
@@ -342,38 +347,6 @@ class _Attempt:
         """Keep the first failure: those that follow come of it."""
         if self._evidence.engine_failure is None:
             self._note(engine_failure=without_host_paths(error))
-
-
-def _open_files(
-    request: UnitRequest, closing: ExitStack
-) -> tuple[OutputWatch, RowCounter, tuple[CappedLog, CappedLog]]:
-    limits = request.limits
-    try:
-        watch = OutputWatch(
-            request.out_dir, max_bytes=limits.output_bytes, max_files=limits.output_files
-        )
-        closing.callback(watch.close)
-        rows = RowCounter(request.out_dir)
-        closing.callback(rows.close)
-        logs = []
-        for path in (request.stdout_log, request.stderr_log):
-            logs.append(CappedLog(path, limits.log_bytes))
-            closing.callback(logs[-1].close)
-    except OSError as error:
-        raise StorageError(
-            "storage.not-prepared",
-            f"cannot open {error.filename}: {os.strerror(error.errno or 0)}",
-            fix="see that the output folder exists, is yours and has space",
-        ) from error
-    return watch, rows, (logs[0], logs[1])
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return DISK_FLOOR_BYTES
-    return found.f_bavail * found.f_frsize
 
 
 def _load() -> float | None:

@@ -134,6 +134,15 @@ def test_an_output_flood(arena: Arena, script: str) -> None:
     assert "of 1.0 MiB" in verdict.reason
 
 
+def test_a_flood_of_the_cache(arena: Arena) -> None:
+    cache = arena.folder / "cache"
+    cache.mkdir()
+    script = "while :; do i=$((i+1)); dd if=/dev/zero of=/cache/$i bs=64k count=4; done"
+    verdict = arena.run(f"{WORK}; {script}", cache_dir=cache)
+    assert verdict.outcome is Outcome.OUTPUT_LIMIT
+    assert verdict.reason.startswith("/cache grew")
+
+
 def test_a_flood_into_a_file_without_a_name(arena: Arena) -> None:
     """It cannot be seen in the folder; the kernel's limit on a file's size holds all the same."""
     verdict = arena.run("exec 3>/out/x; rm /out/x; exec dd if=/dev/zero bs=64k >&3")

@@ -79,6 +79,12 @@ TABLE = [
     ("timeout", DONE, {"deadline_exceeded": True, "output_exceeded": "output_bytes"}, "/out was"),
     ("output_limit", DONE, {"output_exceeded": "output_bytes", "exit_code": 137}, "of 1.0 GiB"),
     ("output_limit", DONE, {"output_exceeded": "output_files"}, "of 1000 entries"),
+    (
+        "output_limit",
+        DONE,
+        {"output_exceeded": "output_bytes", "warnings": ("/cache grew beyond the cap on output",)},
+        "/cache grew beyond its limit of 1.0 GiB",
+    ),
     ("output_limit", DONE, {"output_exceeded": "output_bytes", "exit_code": 153}, "/out grew"),
     ("output_limit", DONE, {"output_exceeded": "output_bytes", "oom_events": 1}, "/out grew"),
     # Memory by the kernel's count.

@@ -227,6 +227,18 @@ def test_output_is_counted_once_more_after_death(tmp_path: Path) -> None:
     assert World(tmp_path, script).judged()[0] is Outcome.OUTPUT_LIMIT
 
 
+def test_a_cache_has_the_cap_of_the_output(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+
+    def flood(mounts: Mapping[str, Path]) -> None:
+        (mounts["/cache"] / "big").write_bytes(bytes(2 << 20))
+
+    script = Script(exit_after_s=NEVER, steps=(Step(act=flood),))
+    word, reason, _ = World(tmp_path, script, cache_dir=tmp_path / "cache").judged()
+    assert word is Outcome.OUTPUT_LIMIT
+    assert reason.startswith("/cache grew beyond its limit of 1.0 MiB")
+
+
 def test_too_many_files(tmp_path: Path) -> None:
     script = Script(steps=(Step(write={str(n): b"" for n in range(51)}),), exit_after_s=NEVER)
     word, reason, _ = World(tmp_path, script).judged()
@@ -252,7 +264,7 @@ def test_a_nearly_full_disk_is_no_fault_of_the_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = iter([1 << 40])
-    monkeypatch.setattr(supervisor, "_free_bytes", lambda _folder: next(free, 1000))
+    monkeypatch.setattr(supervisor, "free_bytes", lambda _folder: next(free, 1000))
     word, reason, _ = World(tmp_path, FOREVER).judged()
     assert word is Outcome.ENGINE_ERROR
     assert "disk" in reason
