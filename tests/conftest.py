@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,15 @@ def tiny(engine: Engine) -> TinyImage:
 def tiny_image(tiny: TinyImage) -> str:
     """The image id of the tiny image."""
     return tiny.image_id
+
+
+@pytest.fixture(scope="session")
+def scifact_root() -> Path:
+    """The data root that holds ``scifact/``; the texts are not in this repository."""
+    root = os.environ.get("SEALBENCH_DATA_ROOT")
+    if root is None:
+        reason = "SEALBENCH_DATA_ROOT names no folder with scifact/"
+        if os.environ.get("SEALBENCH_REQUIRE_DATA") == "1":
+            pytest.fail(f"SEALBENCH_REQUIRE_DATA=1 and {reason}")
+        pytest.skip(reason)
+    return Path(root)
