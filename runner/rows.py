@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Generic, Protocol, TypeVar, cast
 
 from runner import schemas
 from runner.model import RowsReport
-from runner.retrieval_rows import RetrievalIds, RetrievalRow, RetrievalRows
+from runner.retrieval_rows import MAX_RANKING, RetrievalIds, RetrievalRow, RetrievalRows
 from runner.row_faults import FaultLog, RowRefused
 from runner.schema_faults import shown
 from runner.strict_json import strict_loads
@@ -37,6 +37,12 @@ __all__ = [
 ]
 
 MAX_LINE_BYTES = 16 << 20  # with its LF
+#: More values than any valid row has; counted in lines so long that parsing more would cost
+#: hundreds of megabytes. Brackets and commas inside ids count as well.
+MAX_OPENINGS, MAX_COMMAS = MAX_RANKING + 2, 2 * MAX_RANKING + 3
+COUNTED_FROM_BYTES = 1 << 20
+#: What is wrong with longer lines is said in general: the reference takes 1 us a byte.
+MAX_EXPLAINED_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 4096
 READ_BUFFER = 1 << 20
@@ -75,6 +81,8 @@ class RowsResult:
 
     ``sha256`` and ``size_bytes`` are of the whole source, ``valid_sha256`` and ``valid_bytes`` of
     the valid lines, which is what the sink got. They are equal when nothing was refused.
+    ``complete`` is False where so much was refused that the rest was not read; the digests and
+    counts then cover what was.
     """
 
     report: RowsReport
@@ -83,6 +91,7 @@ class RowsResult:
     size_bytes: int
     valid_sha256: str
     valid_bytes: int
+    complete: bool = True
 
 
 def read_rows(  # noqa: PLR0913 - independent options, by keyword only
@@ -150,6 +159,7 @@ class _Reader(Generic[RowT]):
         self._errors = 0
         self._valid = 0
         self._in_long_line = False
+        self._complete = True
         self._lines: list[bytes] = []  # of the current block: as read,
         self._good: list[bytes] = []  # the valid ones,
         self._rows: list[RowT] = []  # and what they say
@@ -159,7 +169,7 @@ class _Reader(Generic[RowT]):
     def read(self, lines: Iterable[bytes]) -> None:
         """Read to the end. The loop is bare: it runs once a row of millions."""
         quick, claim = self._checker.quick, self._keys.claim
-        careful, keep = self._reference, self._on_block is not None
+        careful, keep, log = self._reference, self._on_block is not None, self._log
         for line in lines:
             self._lines.append(line)
             self._pending += len(line)
@@ -170,11 +180,16 @@ class _Reader(Generic[RowT]):
                 continue
             self._number += 1
             try:
+                if len(line) > COUNTED_FROM_BYTES:
+                    _refuse_crowd(line)
                 clean = not careful and b"\r" not in line and line[-1:] == b"\n"
                 row = (quick(line) if clean else None) or self._strict(line)
                 claim(row[0])
             except RowRefused as refused:
-                self._log.add(self._number, refused.code, refused.message)
+                log.add(self._number, refused.code, refused.message, size=len(line))
+                if log.exhausted:
+                    self._complete = False
+                    return
             else:
                 self._good.append(line)
                 self._errors += row[-1] is not None
@@ -202,6 +217,7 @@ class _Reader(Generic[RowT]):
             size_bytes=self._hashes.all_bytes,
             valid_sha256=self._hashes.good.hexdigest(),
             valid_bytes=self._hashes.good_bytes,
+            complete=self._complete,
         )
 
     def _flush(self) -> None:
@@ -228,10 +244,15 @@ class _Reader(Generic[RowT]):
         if not line.strip():
             raise RowRefused("rows.blank-line", "the line is blank")
         document = strict_loads(line)
-        if self._log.full:
-            # Only counted from here on: a long bad file must not cost a report a line.
-            if not schemas.is_valid(self._checker.kind, document, reference=self._reference):
-                raise RowRefused("rows.invalid", "does not fit the schema")
+        if self._log.full or len(line) > MAX_EXPLAINED_BYTES:
+            # Strict JSON holds no value that only a report would look for.
+            kind = self._checker.kind
+            if self._reference:
+                fits = schemas.is_valid(kind, document, reference=True)
+            else:
+                fits = schemas.fast_check(kind)(document)
+            if not fits:
+                raise RowRefused("schema.invalid", "does not fit the schema of a row")
         else:
             self._refuse_schema_faults(document)
         assert isinstance(document, dict)  # noqa: S101 - the schema has just said so
@@ -244,6 +265,11 @@ class _Reader(Generic[RowT]):
             first, more = faults[0], len(faults) - 1
             others = f" (and {more} more)" if more else ""
             raise RowRefused(first.code, f"{first.json_path}: {first.message}{others}")
+
+
+def _refuse_crowd(line: bytes) -> None:
+    if line.count(b"[") + line.count(b"{") > MAX_OPENINGS or line.count(b",") > MAX_COMMAS:
+        raise RowRefused("rows.too-many-values", "more values than a row can have")
 
 
 class _Keys:

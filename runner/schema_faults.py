@@ -10,6 +10,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 #: Our formats nest less than ten levels; open config values may nest more, but not without end.
@@ -73,9 +74,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
 
 def not_json(document: object) -> Iterator[SchemaFault]:
     """Yield every value that JSON cannot carry or that readers understand differently."""
-    stack: list[tuple[tuple[str | int, ...], object]] = [((), document)]
-    while stack:
-        path, value = stack.pop()
+    for path, value in _values(document):
         if isinstance(value, str):
             if not _encodable(value):
                 yield _fault(path, "schema.surrogate", "text holds a lone surrogate", _RETYPE)
@@ -87,16 +86,38 @@ def not_json(document: object) -> Iterator[SchemaFault]:
         elif isinstance(value, dict | list | tuple):
             if len(path) >= MAX_DEPTH:
                 yield _fault(path, "schema.depth", f"nested deeper than {MAX_DEPTH}", _FLATTEN)
-                continue
-            if isinstance(value, dict):
+            elif isinstance(value, dict):
                 yield from _bad_keys(path, value)
-                children: list[tuple[Any, object]] = list(value.items())
-            else:
-                children = list(enumerate(value))
-            stack.extend(((*path, key), item) for key, item in reversed(children))
         else:
             name = type(value).__name__
             yield _fault(path, "schema.not-json", f"a value of type {name} is no JSON", _PLAIN)
+
+
+def has_more_values(document: object, limit: int) -> bool:
+    """Tell whether a document holds more than ``limit`` values; stops counting there."""
+    return next(islice(_values(document), limit, None), None) is not None
+
+
+def _values(document: object) -> Iterator[tuple[tuple[Any, ...], object]]:
+    """Yield (path, value) in document order, down to ``MAX_DEPTH``; holds one iterator a level."""
+    yield (), document
+    stack: list[tuple[tuple[Any, ...], Iterator[tuple[Any, object]]]] = [((), _children(document))]
+    while stack:
+        parent, children = stack[-1]
+        for key, value in children:
+            path = (*parent, key)
+            yield path, value
+            if isinstance(value, dict | list | tuple) and len(path) < MAX_DEPTH:
+                stack.append((path, _children(value)))
+                break
+        else:
+            stack.pop()
+
+
+def _children(value: object) -> Iterator[tuple[Any, object]]:
+    if isinstance(value, dict):
+        return iter(value.items())
+    return enumerate(value) if isinstance(value, list | tuple) else iter(())
 
 
 _RETYPE = "write the text as UTF-8"

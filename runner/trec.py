@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from runner.row_faults import FaultLog, RowRefused
+from runner.row_faults import MAX_BAD_LINES, FaultLog, RowRefused
 from runner.schema_faults import shown
 
 MAX_TREC_LINE = 4096
@@ -25,7 +25,8 @@ def trec_to_rows(stream: BinaryIO, faults: FaultLog) -> Iterator[bytes]:
     """Yield one row line a query; a query with a bad line gets none and ``faults`` says why.
 
     Reads a seekable file twice: the first time for queries that come back. A fault's line number
-    is that of the TREC file. Latency is null: TREC files have none.
+    is that of the TREC file. Ends early once ``faults`` is exhausted. Latency is null: TREC files
+    have none.
     """
     start = stream.tell()
     scattered = _scattered(stream)
@@ -48,7 +49,9 @@ def trec_to_rows(stream: BinaryIO, faults: FaultLog) -> Iterator[bytes]:
         except RowRefused as refused:
             # One line of unknown reading spoils its query's ranking: none is better than a guess.
             group.bad = True
-            faults.add(number, refused.code, refused.message)
+            faults.add(number, refused.code, refused.message, size=len(line))
+            if faults.exhausted:
+                return
     yield from group.row()
 
 
@@ -102,9 +105,15 @@ def _scattered(stream: BinaryIO) -> set[str]:
     seen: set[str] = set()
     scattered: set[str] = set()
     current: str | None = None
+    unknown = 0
     for line in _lines(stream):
         query = _query(line)
-        if query is None or query == current:
+        if query is None:
+            unknown += 1
+            if unknown > MAX_BAD_LINES:
+                break  # nor will the second reading come further
+            continue
+        if query == current:
             continue
         if query in seen:
             scattered.add(query)

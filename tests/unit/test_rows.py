@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner import retrieval_rows, schemas
+from runner import retrieval_rows, row_faults, schemas
 from runner import rows as rows_module
 from runner.row_faults import FaultLog, RowRefused
 from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows, RowsResult, read_rows
@@ -200,6 +200,43 @@ def test_faults_beyond_the_cap_are_counted_and_later_rows_still_read(reference: 
     result, rows = read(bad + GOOD, faults=FaultLog(limit=3), reference=reference)
     assert (len(result.report.faults), result.report.fault_count) == (3, 15)
     assert [row.query_id for row in rows] == ["q1"]
+
+
+def test_a_hopeless_file_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_faults, "MAX_BAD_LINES", 10)
+    result, rows = read(GOOD + b"\n" * 1000 + ERROR)
+    assert (result.report.fault_count, result.complete, result.lines) == (11, False, 12)
+    assert [row.query_id for row in rows] == ["q1"]
+    assert result.sha256 == hashlib.sha256(GOOD + b"\n" * 11).hexdigest()
+    assert read(GOOD)[0].complete
+
+
+def test_bytes_in_bad_lines_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_faults, "MAX_BAD_BYTES", 1000)
+    result, _ = read((b"[" * 400 + b"\n") * 10)
+    assert (result.report.fault_count, result.complete) == (3, False)
+
+
+@pytest.mark.parametrize("unit", [b"[]", b"{}", b"1", b'["a",1]'])
+@pytest.mark.parametrize("reference", [False, True])
+def test_crowded_lines_are_refused_before_they_are_parsed(unit: bytes, reference: bool) -> None:
+    data = b'{"query_id":"q1","ranking":[' + b",".join([unit] * 2_100_000) + b"]}"
+    tracemalloc.start()
+    result, _ = read(data[: rows_module.MAX_LINE_BYTES - 1] + b"\n", reference=reference)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [fault.code for fault in result.report.faults] == ["rows.too-many-values"]
+    assert peak < 4 * rows_module.MAX_LINE_BYTES
+
+
+def test_long_bad_lines_are_refused_without_the_slow_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schemas, "_reference", None)  # would fail if it were asked
+    pairs = [[f"d{i}", None] for i in range(20_000)]
+    result, _ = read(line(ranking=pairs) + GOOD)
+    assert [fault.code for fault in result.report.faults] == ["schema.invalid"]
+    assert result.report.valid == 1
 
 
 def test_validators_that_disagree_refuse_the_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from runner import schemas
 from runner.errors import BundleError, ManifestError
-from runner.schema_faults import json_path, not_json, shown
+from runner.schema_faults import has_more_values, json_path, not_json, shown
 
 IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "not", "dependentSchemas")
 GOOD_ROW: dict[str, Any] = {
@@ -279,6 +279,21 @@ def test_faults_are_counted_up_to_the_cap(count: int, words: str) -> None:
     row = {**GOOD_ROW, "ranking": [["a", None]] * count}
     with pytest.raises(BundleError, match=re.escape(words)):
         schemas.validate("row-retrieval", row, where_file="x", error_class=BundleError)
+
+
+def test_large_bad_documents_are_refused_without_a_long_explanation() -> None:
+    row = {**GOOD_ROW, "ranking": [["a", None]] * 60_000}
+    assert [fault.code for fault in schemas.iter_faults("row-retrieval", row)] == ["schema.invalid"]
+    first = next(schemas.iter_faults("row-retrieval", row, reference=True))
+    assert first.code == "schema.type"
+
+
+@pytest.mark.parametrize(
+    ("document", "count"), [(1, 1), ([], 1), ([1, [2]], 4), ({"a": {"b": None}, "c": ()}, 4)]
+)
+def test_values_are_counted(document: object, count: int) -> None:
+    assert has_more_values(document, count - 1)
+    assert not has_more_values(document, count)
 
 
 def test_validators_that_disagree_refuse_the_document(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import trec
+from runner import row_faults, trec
 from runner.row_faults import FaultLog
 from runner.rows import RetrievalIds, RetrievalRows, read_rows, trec_to_rows
 
@@ -109,3 +109,13 @@ def test_no_bytes_crash_the_converter(lines: list[bytes]) -> None:
 def test_scores_are_read_to_the_last_bit(score: float) -> None:
     rows, faults = convert(f"q Q0 d 1 {score!r} t\n".encode())
     assert (rows["q"], faults) == ([["d", score]], [])
+
+
+def test_a_hopeless_file_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_faults, "MAX_BAD_LINES", 10)
+    monkeypatch.setattr(trec, "MAX_BAD_LINES", 10)
+    stream = io.BytesIO(A + b"\n" * 100_000 + B)
+    log = FaultLog()
+    assert list(trec_to_rows(stream, log)) == []
+    assert (log.count, log.exhausted) == (11, True)
+    assert stream.tell() < 100
