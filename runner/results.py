@@ -17,6 +17,7 @@ from runner.metrics.bootstrap import (
     percentile_interval,
     resampled_means,
 )
+from runner.metrics.direction import lower_is_better
 from runner.model import Outcome, Plan, UnitOutcome
 from runner.tasks.api import SplitScore
 
@@ -69,9 +70,19 @@ def failed_unit(
     )
 
 
-def competition_ranks(scores: Mapping[str, float | None]) -> dict[str, int | None]:
-    """Rank names by score, high first, ties sharing the better rank (1, 1, 3); null for None."""
+def competition_ranks(
+    scores: Mapping[str, float | None], *, lowest_first: bool = False
+) -> dict[str, int | None]:
+    """Rank names by score, ties sharing the better rank (1, 1, 3); null for None.
+
+    High scores come first, or low ones for a metric of which less is better.
+    """
     ranked = [value for value in scores.values() if value is not None]
+    if lowest_first:
+        return {
+            name: None if value is None else 1 + sum(other < value for other in ranked)
+            for name, value in scores.items()
+        }
     return {
         name: None if value is None else 1 + sum(other > value for other in ranked)
         for name, value in scores.items()
@@ -181,7 +192,7 @@ def _aggregate_rows(
         name: sum(scores) / expected if len(scores) == expected else None
         for name, scores in found.items()
     }
-    ranks = competition_ranks(means)
+    ranks = competition_ranks(means, lowest_first=lower_is_better(metric))
     rows = []
     for method in plan.methods:
         mean, covered = means[method.name], len(found[method.name])
@@ -214,7 +225,7 @@ def _interval(
     datasets: Sequence[Sequence[ScoredUnit]], metric: str, seed: int
 ) -> tuple[float | None, float | None]:
     """The interval of the mean over datasets, each of which is a sequence of repeats."""
-    total = None
+    total, linear = None, False
     for position, repeats in enumerate(datasets):
         for unit in repeats:
             found = _replicates(unit.score, metric, seed, position)
@@ -222,7 +233,8 @@ def _interval(
                 return NONE
             share = found / (len(repeats) * len(datasets))
             total = share if total is None else total + share
-    return NONE if total is None else percentile_interval(total)
+            linear = linear or unit.score.linear
+    return NONE if total is None else percentile_interval(total, linear=linear)
 
 
 def _replicates(score: SplitScore, metric: str, seed: int, position: int) -> np.ndarray | None:

@@ -18,6 +18,7 @@ from typing import Any
 from runner.bundle.admission import Fault, fault_of
 from runner.bundle.read import BundleView
 from runner.errors import BundleError
+from runner.metrics.direction import lower_is_better
 from runner.model import Outcome, RowsReport, Unit, UnitOutcome
 from runner.protocol.splits import ids_sha256, split_order
 from runner.results import competition_ranks
@@ -210,7 +211,10 @@ def _aggregate_faults(results: Mapping[str, Any]) -> Iterator[Fault]:
         complete = len(present) == len(found)
         mean = sum(present) / len(found) if complete else None
         means.setdefault((split, metric), {})[method] = mean
-    ranks = {key: competition_ranks(found) for key, found in means.items()}
+    ranks = {
+        (split, metric): competition_ranks(found, lowest_first=lower_is_better(metric))
+        for (split, metric), found in means.items()
+    }
     rows = [(row["split"], row["metric"], row["method"]) for row in results["aggregate"]]
     if sorted(rows) != sorted(scores):
         yield _results_fault("aggregate", "it has not one row for each method, split and metric")

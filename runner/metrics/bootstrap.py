@@ -63,11 +63,42 @@ def resampled_means(
     return _resampled_means(values, _Draws(seed, position, len(values), resamples))
 
 
-def percentile_interval(
-    replicates: NDArray[float64], confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """Return the nearest-rank percentile interval of a statistic's values on the resamples."""
+def resampled_sums(
+    columns: NDArray[float64], *, seed: int, position: int = 0, resamples: int = RESAMPLES
+) -> NDArray[float64]:
+    """Return the sum of each column on each resample of the rows: (resamples, columns).
+
+    ``columns`` is (rows, columns). The draws are those of ``resampled_means`` with as many values
+    as there are rows. Exact where a column's values are multiples of one power of two, as the
+    counts and quarter points of ratings are; else rounded as the module says.
+    """
     import numpy as np
+
+    table = np.asarray(columns, dtype=np.float64)
+    if table.ndim != 2 or not len(table) or not np.isfinite(table).all():
+        raise ValueError("the bootstrap needs a table of finite values with at least one row")
+    largest = np.abs(table).max(axis=0)
+    spare = _MANTISSA_BITS - 1 - math.ceil(math.log2(len(table) + 1))
+    bits = spare - np.frexp(largest)[1]
+    grid = np.rint(np.ldexp(table, bits))
+    draws = _Draws(seed, position, len(table), resamples)
+    sums = np.concatenate([counts.astype(np.float64) @ grid for counts in _counts(draws)])
+    return np.asarray(np.ldexp(sums, -bits), dtype=np.float64)
+
+
+def percentile_interval(
+    replicates: NDArray[float64], confidence: float = CONFIDENCE, *, linear: bool = False
+) -> tuple[float, float]:
+    """Return the percentile interval of a statistic's values on the resamples.
+
+    Limits are values of the nearest rank, or with ``linear`` interpolated as numpy does by default.
+    """
+    import numpy as np
+
+    if linear:
+        tails = [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0]
+        low, high = np.quantile(replicates, tails)
+        return float(low), float(high)
 
     ordered = np.sort(replicates)
     tail = (1.0 - confidence) / 2.0

@@ -65,7 +65,8 @@ class SplitScore:
     ``scores`` has every metric of the task: over ``queries`` items, or None with a reason in
     ``reasons``. An interval comes from ``replicates`` (per metric, its value on each of
     ``bootstrap.RESAMPLES`` resamples, equal draws for every method) or, for a plain mean, from
-    ``samples`` (the values that the mean is over).
+    ``samples`` (the values that the mean is over). ``linear``: its limits are interpolated between
+    replicates, as numpy does by default; else they are those of the nearest rank.
     """
 
     split: str
@@ -74,6 +75,7 @@ class SplitScore:
     reasons: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[str, NDArray[float64]] = field(default_factory=dict)
     replicates: Mapping[str, NDArray[float64]] = field(default_factory=dict)
+    linear: bool = False
     summary: Mapping[str, Any] | None = None
 
 
