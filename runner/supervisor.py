@@ -139,8 +139,9 @@ class _Attempt:
         self._container = Container(
             platform.engine, spec, clock=self._clock, patience_s=platform.patience_s
         )
-        closing.callback(self._container.close)
-        closing.callback(self._end)
+        # The last is the first to be done, and each is done whatever the others raise.
+        for step in (self._container.close, self._remove, self._take_account, self._bury):
+            closing.callback(step)
 
     def result(self) -> UnitResult:
         """What was observed, once everything is closed."""
@@ -269,22 +270,20 @@ class _Attempt:
                 self._over = self._words.get(timeout=rest_s) in (EXIT, LOST)
         return self._over
 
-    def _end(self) -> None:
-        """Make sure that it is dead, take the account, remove it. Never raises ``EngineError``."""
+    def _bury(self) -> None:
+        """Make sure that it is dead, and ask how it ended."""
         container = self._container
-        if container.ident is not None:
-            try:
-                self._note(death_proven=container.prove_dead())
-                self._settle()
-            except EngineError as error:
-                self._fail(error)
-        if self._pump is not None:
-            truncated, warnings = self._pump.finish(LOGS_S if self._evidence.started else 0)
-            self._note(log_truncated=truncated)
-            self._warn(*warnings)
-        self._take_account()
+        if container.ident is None:
+            return
         try:
-            container.remove()
+            self._note(death_proven=container.prove_dead())
+            self._settle()
+        except EngineError as error:
+            self._fail(error)
+
+    def _remove(self) -> None:
+        try:
+            self._container.remove()
         except EngineError as error:
             self._warn(f"`sealbench clean` must remove the container: {without_host_paths(error)}")
         self._note(load_end=_load())
@@ -292,8 +291,9 @@ class _Attempt:
     def _settle(self) -> None:
         """Ask the engine how the dead container ended."""
         found = self._container.final_state()
-        if found is not None and found.exit_code == KILLED and self._evidence.signal_sent is None:
-            # Not by us. A removal by somebody else begins with a kill: look again after it.
+        killed = found is not None and found.exit_code == KILLED and not found.oom_flag
+        if killed and self._evidence.signal_sent is None:
+            # A removal by somebody else begins with a kill: look again after it.
             time.sleep(REMOVAL_S)
             found = self._container.final_state()
         if found is None or found.status == "removing":
@@ -310,6 +310,11 @@ class _Attempt:
             self._note(deadline_exceeded=True)  # it ended by itself, but too late
 
     def _take_account(self) -> None:
+        """Take in the logs, what the container used, and what it wrote in all."""
+        if self._pump is not None:
+            truncated, warnings = self._pump.finish(LOGS_S if self._evidence.started else 0)
+            self._note(log_truncated=truncated)
+            self._warn(*warnings)
         if not self._evidence.started:
             return
         usage = self._group.usage()

@@ -415,6 +415,20 @@ def test_whatever_is_raised_the_container_is_killed_and_removed(
     world.cancel.cancel()  # nobody listens any more
 
 
+def test_a_fault_of_our_own_while_cleaning_stops_no_other_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_self: object) -> bool:
+        raise RuntimeError("a bug")
+
+    world = World(tmp_path, Script(exit_after_s=0.05))
+    monkeypatch.setattr(container.Container, "prove_dead", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        world.run()
+    assert world.left() == 0
+    assert all(group.closed for group in world.cgroups.groups)
+
+
 @pytest.mark.parametrize("missing", ["out", "logs"])
 def test_folders_that_cannot_be_used_are_told_before_anything_starts(
     tmp_path: Path, missing: str
