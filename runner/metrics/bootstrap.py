@@ -25,6 +25,7 @@ _MANTISSA_BITS = 53
 _BLOCK_DRAWS = 1 << 18
 #: Every metric and method on the same queries uses the same draws: keep them, 2 bytes each, in at
 #: most 64 MB for up to 524 queries and 32 MB for up to 8,388.
+_TINY_DRAWS, _TINY_KEPT = 1 << 17, 4
 _SMALL_DRAWS, _SMALL_KEPT = 1 << 19, 64
 _LARGE_DRAWS, _LARGE_KEPT = 1 << 23, 2
 
@@ -82,7 +83,10 @@ def resampled_sums(
     bits = spare - np.frexp(largest)[1]
     grid = np.rint(np.ldexp(table, bits))
     draws = _Draws(seed, position, len(table), resamples)
-    sums = np.concatenate([counts.astype(np.float64) @ grid for counts in _counts(draws)])
+    if len(table) * resamples <= _TINY_DRAWS:
+        sums = _kept_tiny(draws) @ grid
+    else:
+        sums = np.concatenate([counts.astype(np.float64) @ grid for counts in _counts(draws)])
     return np.asarray(np.ldexp(sums, -bits), dtype=np.float64)
 
 
@@ -96,7 +100,8 @@ def percentile_interval(
     import numpy as np
 
     if linear:
-        tails = [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0]
+        # Rounded: 0.025 and not 0.02500000000000002, as anybody would ask numpy for it.
+        tails = [round((1.0 + sign * confidence) / 2.0, 12) for sign in (-1.0, 1.0)]
         low, high = np.quantile(replicates, tails)
         return float(low), float(high)
 
@@ -137,6 +142,14 @@ def _counts(draws: _Draws) -> Iterable[NDArray[Any]]:
     if total <= _SMALL_DRAWS:
         return _kept_small(draws)
     return _kept_large(draws) if total <= _LARGE_DRAWS else _drawn(draws)
+
+
+@lru_cache(maxsize=_TINY_KEPT)
+def _kept_tiny(draws: _Draws) -> NDArray[float64]:
+    """The count matrix as numbers that a product takes without converting them."""
+    import numpy as np
+
+    return np.concatenate([counts.astype(np.float64) for counts in _counts(draws)])
 
 
 @lru_cache(maxsize=_SMALL_KEPT)

@@ -84,9 +84,7 @@ class RatedPairs:
     @classmethod
     def of(cls, papers: RatedPapers) -> RatedPairs:
         """Enumerate the pairs."""
-        left, right = np.triu_indices(len(papers.owner), k=1)
-        same = papers.owner[left] == papers.owner[right]
-        left, right = left[same], right[same]
+        left, right = _pairs_within(papers)
         one, other = papers.rating[left], papers.rating[right]
         high, low = np.maximum(one, other), np.minimum(one, other)
         return cls(
@@ -122,6 +120,15 @@ class RatedPairs:
 
     def _sums(self, values: Floats | Flags) -> Floats:
         return _sums(self.owner, values, self.reviewers)
+
+
+def _pairs_within(papers: RatedPapers) -> tuple[Ints, Ints]:
+    """Return both places of every pair within a reviewer."""
+    sizes = np.bincount(papers.owner, minlength=papers.reviewers).tolist()
+    shapes = {size: np.triu_indices(size, k=1) for size in set(sizes)}
+    starts = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(shapes[size][0]) for size in sizes])
+    left, right = (np.concatenate([shapes[size][end] for size in sizes]) for end in (0, 1))
+    return left + starts, right + starts
 
 
 def _sums(owner: Ints, values: Floats | Flags, owners: int) -> Floats:
