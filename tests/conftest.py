@@ -58,7 +58,7 @@ def tiny_image(tiny: TinyImage) -> str:
 
 @pytest.fixture(scope="session")
 def reviewer_root() -> Path:
-    """The data root that holds ``reviewer-gold/``; its texts and ratings are not in this repository."""
+    """The data root that holds ``reviewer-gold/``; the texts are not in this repository."""
     root = os.environ.get("SEALBENCH_DATA_ROOT")
     if root is None or not (Path(root) / "reviewer-gold").is_dir():
         reason = "SEALBENCH_DATA_ROOT names no folder with reviewer-gold/"
