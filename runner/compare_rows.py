@@ -115,7 +115,9 @@ def _side_by_side(
     after = {name: row for name, row in _rows(reproduction, key) if name in wanted}
     for name in (*before, *(name for name in after if name not in before)):
         place, one, other = first_difference(before.get(name), after.get(name))
-        yield RowDifference(key=shortened(name), place=place, original=one, reproduction=other)
+        yield RowDifference(
+            key=shortened(name), place=shortened(place), original=one, reproduction=other
+        )
 
 
 def first_difference(one: Any, other: Any, place: str = "") -> tuple[str, str | None, str | None]:

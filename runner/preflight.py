@@ -51,9 +51,13 @@ class Ready:
         return (*waived, *built)
 
 
-def preflight(engine: Engine, plan: Plan, out: Path) -> Ready:
+def preflight(
+    engine: Engine, plan: Plan, out: Path, pins: Mapping[ImagePin, ImagePin] | None = None
+) -> Ready:
     """Return what the plan's units need, or raise: ``EngineError``, ``LimitError``,
     ``ImageError``, or ``StorageError`` when the output folder lacks room.
+
+    ``pins`` gives pins to prove in place of some of the plan's: they know more digests.
     """
     info = engine.info()
     swap = swap_bytes()
@@ -62,7 +66,9 @@ def preflight(engine: Engine, plan: Plan, out: Path) -> Ready:
         for method in plan.methods
     }
     platform = f"{info.os}/{info.architecture}"
-    images = prove_images(engine, (method.image for method in plan.methods), platform)
+    wanted = {method.image: (pins or {}).get(method.image, method.image) for method in plan.methods}
+    proven = prove_images(engine, wanted.values(), platform)
+    images = {pin: proven[asked] for pin, asked in wanted.items()}
     check_disk(out, plan.methods, plan.jobs)
     return Ready(info=info, images=images, not_enforced=not_enforced)
 

@@ -26,7 +26,7 @@ from runner.imagelock import host_platform, load_locks
 from runner.journal import Journal
 from runner.keys import SigningKey
 from runner.manifest import RunManifest, load_run_manifest
-from runner.model import Outcome, Plan, Unit, UnitOutcome
+from runner.model import ImagePin, Outcome, Plan, Unit, UnitOutcome
 from runner.plan import Overrides, build_plan
 from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
@@ -38,9 +38,32 @@ from runner.signals import CancelToken
 from runner.supervisor import PATIENCE_S, Platform
 from runner.tasks.api import Dataset, UnitScores
 from runner.trust import explicit
-from runner.workspace import Workspace, result_folder
+from runner.workspace import UnitFiles, Workspace, result_folder
 
 ENDED_BY_US = frozenset({Outcome.CANCELLED, Outcome.NOT_STARTED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """All units ended and scored, nothing sealed yet. ``files`` is keyed by unit id."""
+
+    outcomes: tuple[UnitOutcome, ...]
+    results: Mapping[str, object]
+    files: Mapping[str, UnitFiles]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What executing a sealed plan again adds to a run.
+
+    ``obtain`` gets the images into the engine and returns the pins to prove in place of the
+    plan's; ``attach`` returns documents to seal beside the others, by name; ``work`` names the
+    working folder, so that no interrupted run of the same plan passes for its re-execution.
+    """
+
+    obtain: Callable[[Engine], Mapping[ImagePin, ImagePin]]
+    attach: Callable[[Finished], Mapping[str, bytes]]
+    work: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +76,7 @@ class RunOptions:
     overrides: Overrides | None = None
     retry_failed: bool = False
     fresh: bool = False
+    again: Again | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +140,27 @@ def run_manifest(
     disk fails; a method that fails is an outcome, not an error.
     """
     resolved = resolve(path, options)
+    return run_resolved(resolved, options, host=host, reporter=reporter, cancel=cancel)
+
+
+def run_resolved(
+    resolved: Resolved,
+    options: RunOptions,
+    *,
+    host: Host,
+    reporter: Reporter,
+    cancel: CancelToken,
+) -> RunResult:
+    """``run_manifest`` for what is resolved already, from a manifest or from a bundle."""
     out = result_folder(resolved.plan, options.out)
+    again = options.again
     engine = host.open_engine()
     try:
-        ready = preflight(engine, resolved.plan, out)
+        pins = again.obtain(engine) if again else {}
+        ready = preflight(engine, resolved.plan, out, pins)
         sweep(engine, dry_run=False)  # what dead runs left must not distort this one
-        workspace = Workspace.open(out, resolved.plan, fresh=options.fresh)
+        work = again.work if again else None
+        workspace = Workspace.open(out, resolved.plan, fresh=options.fresh, name=work)
         try:
             session = _Session(
                 resolved=resolved, ready=ready, engine=engine, workspace=workspace, host=host,
@@ -157,6 +196,9 @@ class _Session:
         with Journal.open(self.workspace.journal, plan, retry_failed=retry) as journal:
             outcomes = self._execute(journal, clock)
             results = self._score(outcomes)
+            files = {unit.unit_id: self.workspace.files(unit) for unit in plan.units}
+            finished = Finished(outcomes=outcomes, results=results, files=files)
+            again = self.options.again
             sealing = Sealing(
                 plan=plan,
                 protocol=self.resolved.protocol,
@@ -168,8 +210,8 @@ class _Session:
                 started=journal.started,
                 # A clock that was set back in between must not end a run before its start.
                 finished=max(journal.started, clock.utc_stamp()),
+                attached=again.attach(finished) if again else {},
             )
-            files = {unit.unit_id: self.workspace.files(unit) for unit in plan.units}
             bundle = seal(sealing, files, self.workspace.out, self.options.key)
         self.workspace.remove()
         archive = _archive(bundle, self.options.key)

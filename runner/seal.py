@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Sealing:
     images: Mapping[ImagePin, ImageInfo]
     started: str
     finished: str
+    attached: Mapping[str, bytes] = field(default_factory=dict)  # documents of ``write.STANDARD``
 
 
 def seal(
@@ -58,6 +59,8 @@ def seal(
         writer.add_bytes("images.json", canonical_bytes(images_document(sealing)))
         writer.add_bytes("results.json", canonical_bytes(dict(sealing.results)))
         writer.add_bytes("outcomes.jsonl", b"".join(map(outcome_line, sealing.outcomes)))
+        for name, data in sealing.attached.items():
+            writer.add_bytes(name, data)
         for record in sealing.outcomes:
             _add_unit(writer, record, files[record.unit.unit_id], _rows_kind(sealing, record))
         return writer.seal(claims_of(sealing), key=key, info=_crate_info(sealing))

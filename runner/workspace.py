@@ -24,8 +24,8 @@ def short_id(digest: str, length: int = 12) -> str:
     return digest.rpartition(":")[2][:length]
 
 
-def result_folder(plan: Plan, chosen: Path | None) -> Path:
-    """Return the folder for the bundle.
+def result_folder(plan: Plan, chosen: Path | None, *, suffix: str = "") -> Path:
+    """Return the folder for the bundle; ``suffix`` goes behind the name that is chosen here.
 
     A folder that the user chose is refused when it holds a bundle; else the next free name is
     taken, so that the same command can be run twice and nothing is overwritten.
@@ -40,7 +40,7 @@ def result_folder(plan: Plan, chosen: Path | None) -> Path:
                 where=Where(file=str(chosen)),
             )
         return out
-    base = (RUNS / f"{plan.name}-{short_id(plan.run_id)}").absolute()
+    base = (RUNS / f"{plan.name}-{short_id(plan.run_id)}{suffix}").absolute()
     candidates = [base, *(base.with_name(f"{base.name}.{number}") for number in range(2, 10_000))]
     return next(folder for folder in candidates if not (folder / FINAL).exists())
 
@@ -72,17 +72,17 @@ class Workspace:
     folder: Path
 
     @classmethod
-    def open(cls, out: Path, plan: Plan, *, fresh: bool) -> Workspace:
-        """Make the folders, or find those of an interrupted run of the same plan."""
-        folder = out / f".work-{short_id(plan.run_id)}"
+    def open(cls, out: Path, plan: Plan, *, fresh: bool, name: str | None = None) -> Workspace:
+        """Make the folders, or find those of an interrupted run of the same plan and ``name``."""
+        folder = out / (name or f".work-{short_id(plan.run_id)}")
         try:
             if fresh and folder.exists():
                 refuse_if_in_use(folder / JOURNAL)
                 purge(folder)
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # a method's user must pass through, and needs to see no more
-            for name in ("in", "out", "scratch", "units", "shared", "cache"):
-                (folder / name).mkdir(exist_ok=True)
+            for part in ("in", "out", "scratch", "units", "shared", "cache"):
+                (folder / part).mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError(
                 "storage.unwritable",

@@ -32,6 +32,7 @@ class Role(StrEnum):
     SCHEMA = "schema"
     CRATE = "ro-crate"
     ARTIFACT = "artifact"
+    REPRODUCTION = "reproduction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from runner.keys import SigningKey
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _JSON = "application/json"
 
-#: What the files that every bundle has are, by their path.
+#: What the files with a fixed path are.
 STANDARD = {
     "run.yaml": FileKind(Role.RUN_MANIFEST, "application/yaml", "run"),
     "plan.json": FileKind(Role.PLAN, _JSON, "plan"),
@@ -40,6 +40,7 @@ STANDARD = {
     "results.json": FileKind(Role.RESULTS, _JSON, "results"),
     "host.json": FileKind(Role.HOST, _JSON, "host"),
     "images.json": FileKind(Role.IMAGES, _JSON, "images"),
+    "reproduction.json": FileKind(Role.REPRODUCTION, _JSON, "reproduction"),  # where it is one
 }
 ROWS_RETRIEVAL = FileKind(Role.ROWS, JSONL, "row-retrieval")
 SCORES = FileKind(Role.SCORES, "text/csv")
