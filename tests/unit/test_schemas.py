@@ -45,7 +45,7 @@ def subschemas(schema: Any, place: str = "#", closed: bool = False) -> Iterator[
     for key in IN_PLACE:
         part = schema.get(key)
         for index, branch in enumerate(part if isinstance(part, list) else [part]):
-            yield from subschemas(branch, f"{place}/{key}/{index}", closed=sealed)
+            yield from subschemas(branch, f"{place}/{key}/{index}", closed=sealed or closed)
 
 
 def is_closed(schema: dict[str, Any]) -> bool:
