@@ -87,7 +87,7 @@ class Assembler:
         if recipe.wheels is None:
             return ()
         return fetch_wheels(
-            recipe.wheels.requirements,
+            recipe.wheels,
             platform=self.platform,
             cache=self.cache_dir / "wheels",
             progress=lambda what: self.progress("fetch", what),
@@ -107,7 +107,7 @@ def make_layer(parts: LayerParts, work: Path, path: Path) -> Layer:
             add_package(tree, deb.path, parts.exclude, parts.keep)
         tree.add_link("usr/bin/python3", "python3.11", package=OWN)
     for wheel in parts.wheels:
-        add_wheel(tree, wheel, parts.exclude)
+        add_wheel(tree, wheel, parts.exclude, parts.keep)
     add_sources(tree, parts.sources)
     if tree.files(".py"):
         interpreter = tree.root

@@ -15,7 +15,7 @@ from runner.canonical import digest_of
 from runner.imagebuild.debfetch import Deb
 from runner.imagebuild.layers import Layer
 from runner.imagebuild.locks import DEB_LOCK, read_deb_lock
-from runner.imagebuild.recipe import Recipe, SourcePart
+from runner.imagebuild.recipe import DebianPart, Recipe, SourcePart, WheelsPart
 from runner.imagebuild.sources import source_digests
 from runner.imagebuild.wheels import Wheel
 
@@ -69,13 +69,17 @@ class LayerParts:
     @property
     def exclude(self) -> tuple[str, ...]:
         """Patterns of what is left out of the packages of this layer."""
-        part = self.recipe.debian if self.debs else self.recipe.wheels if self.wheels else None
+        part = self._part()
         return part.exclude if part else ()
 
     @property
     def keep(self) -> tuple[str, ...]:
         """Patterns that win over ``exclude``."""
-        return self.recipe.debian.keep if self.debs and self.recipe.debian else ()
+        part = self._part()
+        return part.keep if part else ()
+
+    def _part(self) -> DebianPart | WheelsPart | None:
+        return self.recipe.debian if self.debs else self.recipe.wheels if self.wheels else None
 
 
 def layer_inputs(parts: LayerParts) -> str:
@@ -124,11 +128,14 @@ def _debian(recipe: Recipe, platform: str) -> Mapping[str, object] | None:
 def _wheels(recipe: Recipe) -> Mapping[str, object] | None:
     if recipe.wheels is None:
         return None
-    return {
+    inputs: dict[str, object] = {
         "layer": recipe.wheels.layer,
         "lock": _file_digest(recipe.wheels.requirements),
         "exclude": list(recipe.wheels.exclude),
     }
+    if recipe.wheels.keep:  # absent when empty: the digests of images without it stay
+        inputs["keep"] = list(recipe.wheels.keep)
+    return inputs
 
 
 def _file_digest(path: Path) -> str | None:

@@ -116,8 +116,10 @@ def _resolve(recipe: Recipe, cache_dir: Path) -> None:
     wanted = part.requirements.with_suffix(".in")
     found = [
         wheel
-        for platform in MACHINES
-        for wheel in resolve_wheels(wanted, platform=platform, cache=cache_dir / "wheels")
+        for platform in part.platforms or MACHINES
+        for wheel in resolve_wheels(
+            wanted, platform=platform, cache=cache_dir / "wheels", index=part.index
+        )
     ]
     part.requirements.write_text(requirements_text(found, wanted.name), encoding="utf-8")
 

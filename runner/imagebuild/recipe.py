@@ -27,11 +27,18 @@ class DebianPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelsPart:
-    """Hash-locked wheels, unpacked into ``layer``."""
+    """Hash-locked wheels, unpacked into ``layer``.
+
+    ``keep`` wins over ``exclude``. ``platforms`` are those that the wheels exist for, all where
+    empty. ``index`` is asked as well where the usual ones lack a wheel; hashes decide as ever.
+    """
 
     layer: str
     requirements: Path
     exclude: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    index: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +174,9 @@ def _wheels(document: Mapping[str, Any], folder: Path) -> WheelsPart | None:
         layer=part["layer"],
         requirements=folder / part["requirements"],
         exclude=tuple(part.get("exclude", ())),
+        keep=tuple(part.get("keep", ())),
+        platforms=tuple(part.get("platforms", ())),
+        index=part.get("index"),
     )
 
 

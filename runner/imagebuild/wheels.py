@@ -19,6 +19,7 @@ from pathlib import Path
 
 from runner.canonical import file_sha256
 from runner.errors import ImageError
+from runner.imagebuild.recipe import WheelsPart
 from runner.imagebuild.tree import Tree
 from runner.imagebuild.work import work_folder
 
@@ -78,18 +79,31 @@ def canonical(name: str) -> str:
 
 
 def fetch_wheels(
-    lock: Path, *, platform: str, cache: Path, progress: Callable[[str], None] = lambda _: None
+    part: WheelsPart,
+    *,
+    platform: str,
+    cache: Path,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Wheel, ...]:
     """Return the wheel of every locked requirement for a platform, downloading what is missing.
 
     Every wheel's bytes are hashed each time: a damaged cache is no way into an image.
     """
+    if part.platforms and platform not in part.platforms:
+        raise ImageError(
+            "image.platform",
+            f"the wheels of layer {part.layer} exist for {', '.join(part.platforms)} only,"
+            f" not for {platform}",
+            fix="build on such a machine, or leave the image's methods out",
+        )
+    lock = part.requirements
     requirements = parse_lock(lock)
     found = {r.name: _cached(r, platform, cache) for r in requirements}
     absent = sum(wheel is None for wheel in found.values())
     if absent:
         progress(f"{absent} wheels")
-        _download(["--require-hashes", "--no-deps", "-r", str(lock)], platform, cache)
+        arguments = ["--require-hashes", "--no-deps", "-r", str(lock)]
+        _download(arguments, platform, cache, part.index)
         found = {r.name: _cached(r, platform, cache) for r in requirements}
     missing = sorted(name for name, wheel in found.items() if wheel is None)
     if missing:
@@ -101,9 +115,11 @@ def fetch_wheels(
     return tuple(wheel for wheel in found.values() if wheel is not None)
 
 
-def resolve_wheels(requirements: Path, *, platform: str, cache: Path) -> tuple[Wheel, ...]:
+def resolve_wheels(
+    requirements: Path, *, platform: str, cache: Path, index: str | None = None
+) -> tuple[Wheel, ...]:
     """Download what a ``requirements.in`` and its dependencies resolve to; no hashes are asked."""
-    names = _download(["-r", str(requirements)], platform, cache)
+    names = _download(["-r", str(requirements)], platform, cache, index)
     return tuple(_wheel(cache / name) for name in sorted(names))
 
 
@@ -136,7 +152,20 @@ def _fits(path: Path, platform: str) -> bool:
     return tag == "any" or tag.endswith(MACHINES[platform])
 
 
-def _download(arguments: Sequence[str], platform: str, cache: Path) -> list[str]:
+def _download(arguments: Sequence[str], platform: str, cache: Path, index: str | None) -> list[str]:
+    """Download with pip's usual settings, and once more with ``index`` where those do not do.
+
+    Not with both at once: an index that cannot be reached costs a minute for every package.
+    """
+    try:
+        return _pip_download(arguments, platform, cache)
+    except ImageError:
+        if index is None:
+            raise
+    return _pip_download(["--extra-index-url", index, *arguments], platform, cache)
+
+
+def _pip_download(arguments: Sequence[str], platform: str, cache: Path) -> list[str]:
     """Run ``pip download`` for the image's Python and platform; return the files' names."""
     machine = MACHINES[platform]
     cache.mkdir(parents=True, exist_ok=True)
@@ -176,13 +205,15 @@ def _download(arguments: Sequence[str], platform: str, cache: Path) -> list[str]
         return names
 
 
-def add_wheel(tree: Tree, wheel: Wheel, exclude: Sequence[str]) -> None:
+def add_wheel(tree: Tree, wheel: Wheel, exclude: Sequence[str], keep: Sequence[str] = ()) -> None:
     """Unpack one wheel where the image's Python looks for packages."""
     try:
         with zipfile.ZipFile(wheel.path) as archive:
             for member in archive.infolist():
                 place = _place(member.filename)
-                if member.is_dir() or place is None or _excluded(place, exclude):
+                if member.is_dir() or place is None:
+                    continue
+                if _matches(place, exclude) and not _matches(place, keep):
                     continue
                 with archive.open(member) as content:
                     tree.add_file(place, content, executable=False, package=wheel.name)
@@ -208,6 +239,6 @@ def _place(member: str) -> str | None:
     return f"{SITE}/{member}"
 
 
-def _excluded(place: str, patterns: Sequence[str]) -> bool:
+def _matches(place: str, patterns: Sequence[str]) -> bool:
     inner = place.removeprefix(f"{SITE}/")
     return any(fnmatchcase(inner, pattern) for pattern in patterns)

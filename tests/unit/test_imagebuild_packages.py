@@ -14,6 +14,7 @@ from runner.imagebuild import debfetch, wheels
 from runner.imagebuild.debfetch import Archive, cached_debs, fetch_debs, host_mirror, verify
 from runner.imagebuild.debs import add_filesystem, add_package, control_of, deb_members
 from runner.imagebuild.lock import requirements_text
+from runner.imagebuild.recipe import WheelsPart
 from runner.imagebuild.tree import Tree
 from runner.imagebuild.wheels import SITE, Wheel, add_wheel, fetch_wheels, parse_lock
 from tests.unit.image_samples import deb_bytes, write_deb, write_wheel
@@ -296,10 +297,10 @@ def test_a_lock_without_hashes_is_refused(tmp_path: Path, line: str) -> None:
     assert caught.value.code == "image.bad-lock"
 
 
-def locked(tmp_path: Path, *wheels_: Path) -> Path:
+def locked(tmp_path: Path, *wheels_: Path, **options: Any) -> WheelsPart:
     lock = tmp_path / "requirements.lock"
     lock.write_text(requirements_text([wheel_of(path) for path in wheels_], "x"))
-    return lock
+    return WheelsPart(layer="demo-packages", requirements=lock, **options)
 
 
 def test_wheels_are_taken_by_hash_and_platform(tmp_path: Path) -> None:
@@ -351,6 +352,45 @@ def test_pip_is_asked_for_hashes_and_for_the_images_python(
         assert option in command
     assert "manylinux2014_aarch64" in command
     assert not any("x86_64" in part for part in command)
+
+
+def test_a_further_index_is_asked_only_where_the_usual_ones_do_not_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    path = write_wheel(tmp_path / "index", "demo", "1.0+cpu", {"a.py": b"1"})
+
+    def fake_pip(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        if "--extra-index-url" not in command:
+            return subprocess.CompletedProcess(command, 1, "", "ERROR: no demo\n")
+        target = Path(command[command.index("--dest") + 1])
+        (target / path.name).write_bytes(path.read_bytes())
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("runner.imagebuild.wheels.subprocess.run", fake_pip)
+    part = locked(tmp_path, path, index="https://wheels.invalid/cpu")
+    (wheel,) = fetch_wheels(part, platform="linux/amd64", cache=tmp_path / "cache")
+    assert wheel.version == "1.0+cpu"
+    assert [("https://wheels.invalid/cpu" in command) for command in commands] == [False, True]
+    assert all("--require-hashes" in command for command in commands)
+
+
+def test_wheels_of_one_platform_are_not_looked_for_on_another(tmp_path: Path) -> None:
+    path = write_wheel(tmp_path / "index", "demo", "1.0", {"a.py": b"1"})
+    part = locked(tmp_path, path, platforms=("linux/amd64",))
+    with pytest.raises(ImageError, match="exist for linux/amd64 only") as caught:
+        fetch_wheels(part, platform="linux/arm64", cache=tmp_path / "cache")
+    assert caught.value.code == "image.platform"
+
+
+def test_what_is_kept_wins_over_what_is_left_out(tmp_path: Path) -> None:
+    content = {"demo/models/bert/x.py": b"", "demo/models/other/x.py": b"", "demo/y.py": b""}
+    tree = Tree(tmp_path / "t")
+    wheel = wheel_of(write_wheel(tmp_path, "demo", "1.0", content))
+    add_wheel(tree, wheel, ["demo/models/*/*"], ["demo/models/bert/*"])
+    files = [name for name, kind in paths(tree).items() if kind == "file" and name.endswith(".py")]
+    assert sorted(files) == [f"{SITE}/demo/models/bert/x.py", f"{SITE}/demo/y.py"]
 
 
 def test_a_failed_download_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
