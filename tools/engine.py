@@ -88,16 +88,16 @@ def why_no_engine(
 ) -> SetupError | None:
     """Decide whether to give up; None means: go on and install or start one."""
     looked = "; ".join(f"{endpoint.url}: {answer.detail}" for endpoint, answer in answers)
-    if any(endpoint.origin == "DOCKER_HOST" for endpoint, _ in answers):
-        return _no_engine(
-            f"the engine that DOCKER_HOST names does not answer ({looked})",
-            "start that engine, or unset DOCKER_HOST to use one on this machine",
-        )
     denied = [endpoint.url for endpoint, answer in answers if answer.denied]
     if denied:
         return _no_engine(
             f"an engine listens at {denied[0]}, but this user may not use it",
             "join its group (usermod -aG docker $USER, then log in anew), or use sudo",
+        )
+    if any(endpoint.origin == "DOCKER_HOST" for endpoint, _ in answers):
+        return _no_engine(
+            f"the engine that DOCKER_HOST names does not answer ({looked})",
+            "start that engine, or unset DOCKER_HOST to use one on this machine",
         )
     startable = installed and system.root and system.may_install
     if not startable and not system.can_install:

@@ -111,6 +111,7 @@ SILENT = Answer(ok=False, detail="no socket there")
     [
         ("DOCKER_HOST", False, ADMIN, True, "DOCKER_HOST names does not answer"),
         ("the Docker socket", True, NOBODY, True, "this user may not use it"),
+        ("DOCKER_HOST", True, NOBODY, True, "this user may not use it"),
         ("the Docker socket", False, NOBODY, False, "installing needs root"),
         ("the Docker socket", False, NOBODY, True, "installing needs root"),
         ("s", False, with_facts(ADMIN, may_install=False), True, "ENGINE_INSTALL=0"),
