@@ -43,9 +43,10 @@ def build_tiny_image(
     tag: str | None = None,
     note: str = "",
     architecture: str | None = None,
+    tmp_mode: int = 0o1777,
 ) -> TinyImage:
     """Different ``note`` values give different image ids."""
-    layer = _layer(_busybox())
+    layer = _layer(_busybox(), tmp_mode)
     diff_id = "sha256:" + hashlib.sha256(layer).hexdigest()
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     config = json.dumps(
@@ -85,12 +86,13 @@ def _busybox() -> bytes:
     return binary
 
 
-def _layer(busybox: bytes) -> bytes:
+def _layer(busybox: bytes, tmp_mode: int) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in ("bin", "etc", "in", "out", "tmp"):
             folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            folder.type = tarfile.DIRTYPE
+            folder.mode = tmp_mode if name == "tmp" else 0o755
             tar.addfile(folder)
         _add(tar, "bin/busybox", busybox, mode=0o755)
         for name in _APPLETS.split():

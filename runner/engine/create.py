@@ -17,24 +17,26 @@ HOSTNAME = "sealbench"
 #: A container without network gets no /etc/hosts from the engine, and then ``localhost`` does not
 #: resolve; libraries that talk to their own workers over loopback need it.
 HOSTS = b"127.0.0.1 localhost sealbench\n::1 localhost ip6-localhost ip6-loopback\n"
+#: Open files of one process; the same on every host.
+OPEN_FILES = 4096
 #: When the whole host runs short, the kernel should take a method before it takes the supervisor.
 OOM_SCORE_ADJ = 500
 
 
-def container_body(spec: ContainerSpec) -> dict[str, Any]:
-    """Return the JSON body of ``POST /containers/create``."""
-    return {
+def container_body(spec: ContainerSpec, *, podman: bool = False) -> dict[str, Any]:
+    """Return the JSON body of ``POST /containers/create``, for Docker or Podman."""
+    body = {
         "Image": spec.image_id,
         # An image's own entry point would be prefixed to the command; the plan names all of it.
-        "Entrypoint": [],
-        "Cmd": list(spec.command),
+        # An empty list would do for Docker, but Podman takes it for "the image's own".
+        "Entrypoint": list(spec.command[:1]),
+        "Cmd": list(spec.command[1:]),
         "User": spec.user,
         "WorkingDir": spec.workdir,
         "Env": [f"{key}={value}" for key, value in sorted(spec.env.items())],
         "Labels": dict(spec.labels),
         "Hostname": HOSTNAME,
         "Domainname": "",
-        "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
         "Tty": False,
         "OpenStdin": False,
@@ -44,8 +46,11 @@ def container_body(spec: ContainerSpec) -> dict[str, Any]:
         # Skips the engine's network hook (half the start time). Podman does not know it: the
         # network mode says the same again, at no cost.
         "NetworkDisabled": True,
-        "HostConfig": _host_config(spec),
+        "HostConfig": _host_config(spec, podman=podman),
     }
+    if not podman:  # takes NONE for a check, which needs systemd
+        body["Healthcheck"] = {"Test": ["NONE"]}
+    return body
 
 
 def hosts_mount(folder: Path) -> Mount:
@@ -56,7 +61,7 @@ def hosts_mount(folder: Path) -> Mount:
     return Mount(source=path, target="/etc/hosts", read_only=True)
 
 
-def _host_config(spec: ContainerSpec) -> dict[str, Any]:
+def _host_config(spec: ContainerSpec, *, podman: bool) -> dict[str, Any]:
     config: dict[str, Any] = {
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
@@ -72,13 +77,15 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
         "OomKillDisable": False,
         "OomScoreAdj": OOM_SCORE_ADJ,
         "ShmSize": spec.shm_bytes,
-        "Tmpfs": {"/tmp": _tmp_options(spec)},  # noqa: S108 - a path inside the container
+        "Tmpfs": {"/tmp": _tmp_options(spec, podman=podman)},  # noqa: S108 - a path inside the container
         "Mounts": [_mount(mount) for mount in spec.mounts],
         # json-file grew 30 MB of output to 1.07 GB and lost non-UTF-8 bytes.
         "LogConfig": {"Type": "none", "Config": {}},
         "Ulimits": [
             {"Name": "fsize", "Soft": spec.file_size_bytes, "Hard": spec.file_size_bytes},
             {"Name": "core", "Soft": 0, "Hard": 0},
+            # Engines hand on their own, from 1,024 to a billion: some programs count up to it.
+            {"Name": "nofile", "Soft": OPEN_FILES, "Hard": OPEN_FILES},
         ],
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
@@ -89,10 +96,12 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
     return config
 
 
-def _tmp_options(spec: ContainerSpec) -> str:
+def _tmp_options(spec: ContainerSpec, *, podman: bool) -> str:
     # Executable on purpose: numba, torch and cffi compile into /tmp and map the result, and /out
     # is executable anyway.
     options = f"rw,nosuid,nodev,exec,size={spec.tmp_bytes},mode=1777"
+    if podman:  # knows neither uid nor gid
+        return options
     uid, _, gid = spec.user.partition(":")
     # The runtime gives the mount the mode of the image's own /tmp, which may be 0755: then only
     # its owner can write.

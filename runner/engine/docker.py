@@ -26,8 +26,9 @@ from runner.engine.api import (
 )
 from runner.engine.create import container_body
 from runner.engine.discover import find_host
-from runner.engine.facts import engine_info, image_info
+from runner.engine.facts import engine_info, image_info, is_podman
 from runner.engine.logs import AttachedLogs
+from runner.engine.transfer import load, pull
 from runner.errors import EngineError, ImageError
 
 if TYPE_CHECKING:
@@ -56,9 +57,8 @@ class DockerEngine:
         self._idle: deque[APIClient] = deque()
         self._lock = threading.Lock()
         self._closed = False
-        self._api_version = "auto"
         with _translated("reach the engine"):
-            self._api_version = _negotiate(self._host)
+            self._api_version, self._podman = _negotiate(self._host)
 
     @property
     def host(self) -> str:
@@ -82,9 +82,7 @@ class DockerEngine:
 
     def load_image(self, archive: BinaryIO) -> tuple[str, ...]:
         with self._client("load an image", TRANSFER_TIMEOUT_S) as client:
-            ids, names, problem = _load(client, archive)
-            if names:
-                ids += _ids_of(client.images(all=False), names)
+            ids, problem = load(client, archive)
         if problem or not ids:
             raise ImageError(
                 "image.load-failed",
@@ -102,7 +100,7 @@ class DockerEngine:
                 fix="pin the image as name@sha256:<manifest digest>",
             )
         with self._client("pull an image", TRANSFER_TIMEOUT_S) as client:
-            problem = _pull(client, repository, manifest_digest)
+            problem = pull(client, repository, manifest_digest)
         found = None if problem else self.inspect_image(reference)
         if found is None:
             raise ImageError(
@@ -119,8 +117,17 @@ class DockerEngine:
                 f"{spec.image_id!r} is not an image id",
                 fix="resolve the image with prove_images before creating a container",
             )
+        for mount in spec.mounts:
+            # Podman makes a missing source, owned by root, where Docker refuses.
+            if not mount.source.exists():
+                raise EngineError(
+                    "engine.refused",
+                    f"cannot create a container: there is nothing to mount at {mount.target}",
+                    fix=f"create {mount.source} first",
+                )
         with self._client("create a container") as client:
-            answer = client.create_container_from_config(container_body(spec), spec.name)
+            body = container_body(spec, podman=self._podman)
+            answer = client.create_container_from_config(body, spec.name)
         return str(answer["Id"])
 
     def attach(self, container_id: str) -> LogStream:
@@ -185,9 +192,10 @@ class DockerEngine:
             try:
                 client.kill(container_id, signal=f"SIG{signal}")
             except APIError as error:
-                # 404: gone; 409 (older: 500 with these words): not running any more.
-                gone = error.status_code in (404, 409) or "not running" in str(error.explanation)
-                if not gone:
+                # 404: gone; 409, or 500 with such words (Podman, older Docker): not running.
+                words = str(error.explanation)
+                over = "not running" in words or "only kill running" in words
+                if error.status_code not in (404, 409) and not over:
                     raise
 
     def remove(self, container_id: str) -> None:
@@ -280,12 +288,14 @@ def _new_client(host: str, api_version: str) -> APIClient:
     return client
 
 
-def _negotiate(host: str) -> str:
+def _negotiate(host: str) -> tuple[str, bool]:
+    """(the API version to speak, is it Podman)."""
     client = _new_client(host, "1.40")
     try:
-        offered = str(client.version(api_version=False).get("ApiVersion") or "")
+        version = client.version(api_version=False)
     finally:
         client.close()
+    offered = str(version.get("ApiVersion") or "")
     match = re.fullmatch(r"(\d+)\.(\d+)", offered)
     if match is None or (found := (int(match[1]), int(match[2]))) < _MIN_API:
         raise EngineError(
@@ -293,7 +303,7 @@ def _negotiate(host: str) -> str:
             f"the engine speaks API {offered or 'unknown'}, older than 1.40",
             fix="install Docker 19.03 or newer, or Podman 4 or newer",
         )
-    return ".".join(map(str, min(found, _MAX_API)))
+    return ".".join(map(str, min(found, _MAX_API))), is_podman(version)
 
 
 @contextmanager
@@ -343,49 +353,3 @@ def _or_none(call: Any, reference: str) -> Any:
         return call(reference)
     except NotFound:
         return None
-
-
-def _ids_of(listing: list[dict[str, Any]], names: list[str]) -> list[str]:
-    """Ids of loaded names, looked up here, so that no tag is asked for."""
-    wanted = set(names)
-    return [
-        image_info({"Id": item["Id"]}).image_id
-        for item in listing
-        if wanted & {*(item.get("RepoTags") or ()), *(item.get("RepoDigests") or ())}
-    ]
-
-
-def _load(client: APIClient, archive: BinaryIO) -> tuple[list[str], list[str], str | None]:
-    """(ids, names, what went wrong) of an archive: the engine reports one or the other."""
-    from docker.errors import APIError
-
-    ids: list[str] = []
-    names: list[str] = []
-    try:
-        for event in client.load_image(archive):
-            if problem := event.get("error"):
-                return ids, names, str(problem)
-            text = str(event.get("stream", "")).strip()
-            if text.startswith("Loaded image ID: "):
-                ids.append(text.removeprefix("Loaded image ID: "))
-            elif text.startswith("Loaded image: "):
-                names.append(text.removeprefix("Loaded image: "))
-    except APIError as error:
-        return ids, names, str(error.explanation or error)
-    return ids, names, None
-
-
-def _pull(client: APIClient, repository: str, manifest_digest: str) -> str | None:
-    from docker.errors import APIError
-
-    try:
-        # An empty auth_config sends no credentials; the SDK's "tag" may be a digest.
-        events = client.pull(
-            repository, tag=manifest_digest, stream=True, decode=True, auth_config={}
-        )
-        for event in events:
-            if problem := event.get("error"):
-                return str(problem)
-    except APIError as error:
-        return str(error.explanation or error)
-    return None

@@ -20,7 +20,7 @@ def engine_info(version: Answer, info: Answer) -> EngineInfo:
         str(part.get("Name", "")): str(part.get("Version", ""))
         for part in version.get("Components") or ()
     }
-    podman = any("podman" in name.lower() for name in components)
+    podman = is_podman(version)
     security = tuple(str(option) for option in info.get("SecurityOptions") or ())
     rootless = any(option.split(",")[0] == "name=rootless" for option in security)
     runtime = str(info.get("DefaultRuntime") or "unknown")
@@ -56,6 +56,12 @@ def engine_info(version: Answer, info: Answer) -> EngineInfo:
     )
 
 
+def is_podman(version: Answer) -> bool:
+    """Does Podman answer, through the API that it shares with Docker?"""
+    parts = version.get("Components") or ()
+    return any("podman" in str(part.get("Name", "")).lower() for part in parts)
+
+
 def image_info(answer: Answer) -> ImageInfo:
     """``answer`` is ``GET /images/<reference>/json``."""
     config = answer.get("Config") or {}
@@ -86,7 +92,9 @@ def _architecture(name: str) -> str:
 
 
 def _runtime_version(runtime: str, components: Mapping[str, str]) -> str:
+    """``1.1.5+ds1``; Podman passes on all that its runtime prints, build options included."""
     for name, value in components.items():
         if runtime in name.lower():
-            return value or "unknown"
+            words = (value.splitlines() or [""])[0].split()
+            return words[-1] if words else "unknown"
     return "unknown"

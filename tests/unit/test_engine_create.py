@@ -35,8 +35,8 @@ SPEC = ContainerSpec(
 def test_the_whole_body() -> None:
     assert container_body(SPEC) == {
         "Image": "sha256:" + "a" * 64,
-        "Entrypoint": [],
-        "Cmd": ["python3", "-m", "methods.okapi"],
+        "Entrypoint": ["python3"],
+        "Cmd": ["-m", "methods.okapi"],
         "User": "1000:1001",
         "WorkingDir": "/",
         "Env": ["A=x=y", "B=2"],
@@ -88,6 +88,7 @@ def test_the_whole_body() -> None:
             "Ulimits": [
                 {"Name": "fsize", "Soft": 1 << 22, "Hard": 1 << 22},
                 {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "nofile", "Soft": 4096, "Hard": 4096},
             ],
             "IpcMode": "private",
             "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
@@ -95,6 +96,14 @@ def test_the_whole_body() -> None:
             "CgroupParent": "/sealbench/u",
         },
     }
+
+
+def test_podman_gets_no_option_that_it_refuses() -> None:
+    ours, theirs = container_body(SPEC), container_body(SPEC, podman=True)
+    tmpfs = theirs["HostConfig"].pop("Tmpfs")
+    del ours["HostConfig"]["Tmpfs"], ours["Healthcheck"]
+    assert tmpfs == {"/tmp": "rw,nosuid,nodev,exec,size=1048576,mode=1777"}
+    assert ours == theirs
 
 
 def test_without_a_parent_the_engine_decides() -> None:

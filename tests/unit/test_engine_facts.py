@@ -69,7 +69,10 @@ def test_podman() -> None:
         "Version": "4.9.3",
         "ApiVersion": "1.41",
         "Arch": "arm64",
-        "Components": [{"Name": "Podman Engine", "Version": "4.9.3"}],
+        "Components": [
+            {"Name": "Podman Engine", "Version": "4.9.3"},
+            {"Name": "OCI Runtime (crun)", "Version": "crun version 1.8.1\ncommit: 1\n+SECCOMP"},
+        ],
     }
     info = {
         "CgroupVersion": "2",
@@ -81,14 +84,14 @@ def test_podman() -> None:
     }
     found = engine_info(version, info)
     assert (found.name, found.architecture, found.rootless) == ("podman", "arm64", True)
-    assert found.runtime_version == "unknown"
+    assert found.runtime_version == "1.8.1"
     assert found.unenforceable == ()
 
 
 def test_an_engine_that_says_little() -> None:
     found = engine_info({}, {"OSType": "linux", "Architecture": "x86_64"})
     assert (found.architecture, found.cgroup_version, found.cgroup_driver) == ("amd64", 1, "none")
-    assert found.version == "unknown"
+    assert found.version == found.runtime_version == "unknown"
     assert set(found.unenforceable) == {"memory", "swap", "cpus", "pids"}
 
 
