@@ -1,7 +1,7 @@
 # Thin: what a target needs is decided in tools/, which needs nothing but Python and its library.
 PYTHON ?= python3
 # Handed on by the environment, not by the command line: a path may hold any character.
-export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST TESTS BENCH ENGINE_INSTALL
+export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST TESTS BENCH IMAGES ENGINE_INSTALL
 
 .DEFAULT_GOAL := help
 .PHONY: help run test verify images doctor clean bench lint
@@ -22,7 +22,7 @@ help: ## this list
 	@echo 'make test [TESTS="tests/unit -k name"]        set up for development and run all tests'
 	@echo 'make lint                                     style, types, schemas, shipped manifests'
 	@echo 'make bench [BENCH="scoring rows"]             speed against peers, both sides in one run'
-	@echo 'make images                                   build the method images and load them'
+	@echo 'make images [IMAGES="base lexical"]           build the method images and load them'
 	@echo 'make doctor                                   tell what is missing and how to mend it'
 	@echo 'make clean                                    remove containers and folders left by runs'
 

@@ -1,7 +1,8 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, TESTS, BENCH, ENGINE_INSTALL.
+BUNDLE, PROTOCOL, TRUST, TESTS, BENCH, IMAGES,
+ENGINE_INSTALL.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tools.bundles import claimed_benchmark, has_data, own_protocol, own_protocols
 from tools.child import run_child
+from tools.images import needed, recipes
 from tools.setup import ROOT, Setup
 from tools.steps import SetupError, Steps
 from tools.system import ensure_tools
@@ -36,13 +38,15 @@ def run(setup: Setup) -> int:
     """Set up, then run a manifest: `sealbench run` seals, verifies and sums up by itself."""
     manifest = setup.required("MANIFEST", "make run MANIFEST=manifests/quickstart.yaml")
     setup.prepare_environment()
+    names = recipes(ROOT)
     try:
-        setup.ask("plan", manifest)  # a mistake shows now, not after minutes of set-up
+        # A mistake shows now, not after minutes of set-up; and only what is used is built.
+        names = needed(setup.ask("plan", manifest), names)
     except SetupError as error:
         # An image without a digest for this platform gets one when it is built.
         if error.exit_code != EXIT_IMAGE:
             raise
-    setup.prepare_engine()
+    setup.prepare_engine(names)
     setup.prepare_key()
     return setup.call("run", manifest, *setup.options(data_root="DATA_ROOT", out="OUT", key="KEY"))
 
@@ -82,7 +86,7 @@ def test(setup: Setup) -> int:
     with setup.steps.step("Test tools") as step:
         ensure_tools(TEST_TOOLS, setup.site, step)
         step.done("present")
-    setup.prepare_engine()
+    setup.prepare_engine(recipes(ROOT))
     setup.child_env["SEALBENCH_REQUIRE_ENGINE"] = "1"
     data_root = setup.setting("DATA_ROOT") or (SHARED_DATA if SHARED_DATA.is_dir() else None)
     if data_root is not None:
@@ -115,9 +119,9 @@ def lint(setup: Setup) -> int:
 
 
 def build_images(setup: Setup) -> int:
-    """Build the method images and load them into the engine."""
+    """Build the method images, or those that are named, and load them into the engine."""
     setup.prepare_environment()
-    setup.prepare_engine()
+    setup.prepare_engine((setup.setting("IMAGES") or " ".join(recipes(ROOT))).split())
     return setup.call("images", "list")
 
 
@@ -145,7 +149,7 @@ def bench(setup: Setup) -> int:
             exit_code=EXIT_USAGE,
         )
     setup.prepare_environment(dev=True)
-    setup.prepare_engine()
+    setup.prepare_engine(recipes(ROOT))
     missed = []
     for name in chosen:
         setup.steps.say(f"\n== {name}")

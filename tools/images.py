@@ -5,35 +5,57 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.endpoints import Endpoint, has_image
+from tools.system import Site
 
 PUBLISHED = Path("images") / "images.lock.json"
 LOCAL = Path(".cache") / "images" / "images.local.json"
-STAMP = "images.stamp"
+STAMP = "images.json"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def are_ready(root: Path, logs: Path, endpoint: Endpoint) -> bool:
-    """Whether the last build was from the same inputs and the engine holds what came of it."""
-    try:
-        stamp = (logs / STAMP).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return False
-    ids = locked_ids(root, this_platform())
+def are_ready(site: Site, names: Sequence[str], endpoint: Endpoint) -> bool:
+    """Whether these images were built from the inputs that are here, and the engine holds them."""
+    ids = locked_ids(site.root, names, this_platform())
     return (
-        stamp == inputs_fingerprint(root)
+        set(names) <= _built(site, inputs_fingerprint(site.root))
         and bool(ids)
         and all(has_image(endpoint, image_id) for image_id in ids)
     )
 
 
-def record(root: Path, logs: Path) -> None:
+def record(site: Site, names: Sequence[str]) -> None:
     """Remember what was built, for ``are_ready``."""
-    logs.mkdir(parents=True, exist_ok=True)
-    (logs / STAMP).write_text(inputs_fingerprint(root) + "\n", encoding="ascii")
+    inputs = inputs_fingerprint(site.root)
+    stamp = {"inputs": inputs, "names": sorted({*names, *_built(site, inputs)})}
+    site.logs.mkdir(parents=True, exist_ok=True)
+    (site.logs / STAMP).write_text(json.dumps(stamp) + "\n", encoding="ascii")
+
+
+def _built(site: Site, inputs: str) -> set[str]:
+    """Return the images that were built here from these inputs."""
+    stamp = _read(site.logs / STAMP)
+    names = stamp.get("names")
+    if stamp.get("inputs") != inputs or not isinstance(names, list):
+        return set()
+    return {str(name) for name in names}
+
+
+def recipes(root: Path) -> tuple[str, ...]:
+    """Return the names of all images that can be built here, sorted."""
+    return tuple(sorted(path.parent.name for path in (root / "images").glob("*/image.toml")))
+
+
+def needed(plan: Mapping[str, object], known: Sequence[str]) -> tuple[str, ...]:
+    """Return those of our images that a plan uses; other people's are not ours to build."""
+    methods = plan.get("methods")
+    if not isinstance(methods, list):
+        return ()
+    used = {_table(method, "image").get("name") for method in methods}
+    return tuple(name for name in known if name in used)
 
 
 def inputs_fingerprint(root: Path) -> str:
@@ -53,14 +75,11 @@ def _inputs(root: Path) -> Iterator[Path]:
         yield root / LOCAL
 
 
-def locked_ids(root: Path, system: str) -> tuple[str, ...]:
-    """Return the ids of all images that have methods, on one platform; the local lock wins.
-
-    Empty when there is no lock, or an image has no entry for the platform.
-    """
+def locked_ids(root: Path, names: Sequence[str], system: str) -> tuple[str, ...]:
+    """Return the ids of images on one platform; the local lock wins. Empty if one has none."""
     published, local = _read(root / PUBLISHED), _read(root / LOCAL)
     ids: list[str] = []
-    for name in sorted({*_table(published, "methods"), *_table(local, "methods")}):
+    for name in names:
         entry = _entry(local, name, system) or _entry(published, name, system)
         image_id = entry.get("image_id")
         if not isinstance(image_id, str):

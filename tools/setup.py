@@ -49,21 +49,23 @@ class Setup:
         with self.steps.step("Python environment") as step:
             environment.ensure(self.site, step, dev=dev)
 
-    def prepare_engine(self) -> None:
-        """Find or make an engine, and the images in it."""
+    def prepare_engine(self, names: Sequence[str]) -> None:
+        """Find or make an engine, and these images in it."""
         with self.steps.step("Container engine") as step:
             endpoint = engine.ensure(self.site, step)
             self.child_env["DOCKER_HOST"] = endpoint.url
+        if not names:
+            return
         with self.steps.step("Method images") as step:
-            if images.are_ready(self.site.root, self.site.logs, endpoint):
-                step.done("present")
+            if images.are_ready(self.site, names, endpoint):
+                step.done(f"{', '.join(names)}: present")
                 return
             if self.site.system.can_install:  # else the build tells whether it needs it
                 ensure_tools({"mmdebstrap": "mmdebstrap"}, self.site, step)
-            step.working("building what is missing from pinned inputs, and loading it")
-            self._must([self.sealbench, "images", "build"])
-            images.record(self.site.root, self.site.logs)
-            step.done("ready")
+            step.working(f"building {', '.join(names)} from pinned inputs where missing")
+            self._must([self.sealbench, "images", "build", *names])
+            images.record(self.site, names)
+            step.done(f"{', '.join(names)}: ready")
 
     def prepare_key(self) -> None:
         """Make a signing key when there is none and none is named."""

@@ -419,37 +419,51 @@ def write_local_lock(root: Path, image_id: str) -> None:
     (root / images.LOCAL).write_text(json.dumps(local), encoding="ascii")
 
 
-def test_only_images_with_methods_have_to_be_there(image_inputs: Path) -> None:
-    assert images.locked_ids(image_inputs, "linux/amd64") == ("sha256:aa",)
-    assert images.locked_ids(image_inputs, "linux/arm64") == ("sha256:cc",)
-    assert images.locked_ids(image_inputs, "linux/riscv64") == ()
+def test_the_local_lock_wins_and_every_image_must_have_an_entry(image_inputs: Path) -> None:
+    both = ("base", "lexical")
+    assert images.locked_ids(image_inputs, both, "linux/amd64") == ("sha256:00", "sha256:aa")
+    assert images.locked_ids(image_inputs, ("lexical",), "linux/arm64") == ("sha256:cc",)
+    assert images.locked_ids(image_inputs, both, "linux/arm64") == ()
     write_local_lock(image_inputs, "sha256:bb")
-    assert images.locked_ids(image_inputs, "linux/amd64") == ("sha256:bb",)
+    assert images.locked_ids(image_inputs, ("lexical",), "linux/amd64") == ("sha256:bb",)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"images": [], "methods": 3}', "null"])
 def test_a_broken_lock_is_left_to_the_command_that_explains_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / images.PUBLISHED).write_text(text, encoding="ascii")
-    assert images.locked_ids(tmp_path, "linux/amd64") == ()
+    assert images.locked_ids(tmp_path, ("lexical",), "linux/amd64") == ()
 
 
 def test_images_are_ready_while_inputs_and_engine_agree(
     image_inputs: Path, served: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "this_platform", lambda: "linux/amd64")
-    logs = image_inputs / ".cache" / "setup"
-    assert not images.are_ready(image_inputs, logs, served)  # never built
-    images.record(image_inputs, logs)
-    assert images.are_ready(image_inputs, logs, served)
-    assert not images.are_ready(image_inputs, logs, GONE)
+    site, names = system.Site(root=image_inputs, env={}, system=NOBODY), ("lexical",)
+    assert not images.are_ready(site, names, served)  # never built
+    images.record(site, ("lexical",))
+    images.record(site, ("other",))  # building another one forgets nothing
+    assert images.are_ready(site, names, served)
+    assert not images.are_ready(site, ("base", "lexical"), served)  # base was not built
+    assert not images.are_ready(site, names, GONE)
     (image_inputs / "images" / "lexical" / "method.py").write_text("2\n", encoding="ascii")
-    assert not images.are_ready(image_inputs, logs, served)  # a source changed
-    images.record(image_inputs, logs)
-    assert images.are_ready(image_inputs, logs, served)
+    assert not images.are_ready(site, names, served)  # a source changed
+    images.record(site, names)
+    assert images.are_ready(site, names, served)
     write_local_lock(image_inputs, "sha256:bb")  # a rebuild came out different
-    images.record(image_inputs, logs)
-    assert not images.are_ready(image_inputs, logs, served)  # and the engine lost it
+    images.record(site, names)
+    assert not images.are_ready(site, names, served)  # and the engine lost it
+
+
+def test_a_run_builds_only_what_it_uses(image_inputs: Path) -> None:
+    for name in ("base", "dense", "lexical"):
+        (image_inputs / "images" / name).mkdir(exist_ok=True)
+        (image_inputs / "images" / name / "image.toml").touch()
+    known = images.recipes(image_inputs)
+    assert known == ("base", "dense", "lexical")
+    methods = [{"image": {"name": name}} for name in ("lexical", "example.org/theirs", "lexical")]
+    assert images.needed({"methods": methods}, known) == ("lexical",)
+    assert images.needed({}, known) == ()
 
 
 def write_bundle(folder: Path, benchmark: str) -> Path:
