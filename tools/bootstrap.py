@@ -1,8 +1,7 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, TESTS, BENCH, IMAGES,
-ENGINE_INSTALL.
+BUNDLE, PROTOCOL, TRUST, TESTS, BENCH, IMAGES, ENGINE_INSTALL.
 """
 
 from __future__ import annotations
