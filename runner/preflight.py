@@ -26,17 +26,17 @@ RESERVE_BYTES = 256 << 20
 class Ready:
     """A host that can run the plan. ``not_enforced`` maps method names to waived limits."""
 
-    info: EngineInfo
+    info: EngineInfo | None  # None where nothing is executed, and no engine was asked
     images: Mapping[ImagePin, ImageInfo]
     not_enforced: Mapping[str, tuple[str, ...]]
 
     def pin(self, method: MethodPlan) -> ImagePin:
         """The method's pin with both digests filled in, as far as the engine knows them."""
-        image = self.images[method.image]
+        image = self.images[method.pin]
         return replace(
-            method.image,
+            method.pin,
             image_id=image.image_id,
-            manifest_digest=method.image.manifest_digest or manifest_digest_of(image),
+            manifest_digest=method.pin.manifest_digest or manifest_digest_of(image),
         )
 
     def notes(self) -> tuple[str, ...]:
@@ -52,24 +52,29 @@ class Ready:
 
 
 def preflight(
-    engine: Engine, plan: Plan, out: Path, pins: Mapping[ImagePin, ImagePin] | None = None
+    engine: Engine | None, plan: Plan, out: Path, pins: Mapping[ImagePin, ImagePin] | None = None
 ) -> Ready:
     """Return what the plan's units need, or raise: ``EngineError``, ``LimitError``,
     ``ImageError``, or ``StorageError`` when the output folder lacks room.
 
-    ``pins`` gives pins to prove in place of some of the plan's: they know more digests.
+    ``pins`` gives pins to prove in place of some of the plan's: they know more digests. ``engine``
+    is None where every method is precomputed.
     """
+    check_disk(out, plan.methods, plan.jobs)
+    if engine is None:
+        return Ready(info=None, images={}, not_enforced={})
     info = engine.info()
     swap = swap_bytes()
     not_enforced = {
         method.name: check_limits(info, method.limits, method.waive, swap_bytes=swap)
         for method in plan.methods
+        if method.image is not None
     }
     platform = f"{info.os}/{info.architecture}"
-    wanted = {method.image: (pins or {}).get(method.image, method.image) for method in plan.methods}
+    needed = [method.image for method in plan.methods if method.image is not None]
+    wanted = {pin: (pins or {}).get(pin, pin) for pin in needed}
     proven = prove_images(engine, wanted.values(), platform)
     images = {pin: proven[asked] for pin, asked in wanted.items()}
-    check_disk(out, plan.methods, plan.jobs)
     return Ready(info=info, images=images, not_enforced=not_enforced)
 
 
@@ -87,8 +92,7 @@ def check_disk(out: Path, methods: Iterable[MethodPlan], jobs: int) -> None:
     if free < needed:
         raise StorageError(
             "storage.no-room",
-            f"{size_text(free)} are free, and this run may need "
-            f"{size_text(needed)}",
+            f"{size_text(free)} are free, and this run may need {size_text(needed)}",
             fix="free some space, choose another --out, or lower limits.output",
             where=Where(file=str(out)),
         )
