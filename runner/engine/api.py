@@ -128,6 +128,10 @@ class Engine(Protocol):
         """Load a docker or OCI archive; return the image ids that it brought."""
         ...
 
+    def save_image(self, image_id: str) -> Iterator[bytes]:
+        """Yield an image as the archive that the engine makes of it, piece by piece."""
+        ...
+
     def pull_image(self, repository: str, manifest_digest: str) -> ImageInfo: ...
 
     def create(self, spec: ContainerSpec) -> str:

@@ -91,6 +91,10 @@ class DockerEngine:
             )
         return tuple(dict.fromkeys(ids))
 
+    def save_image(self, image_id: str) -> Iterator[bytes]:
+        with self._client("save an image", TRANSFER_TIMEOUT_S) as client:
+            yield from client.get_image(image_id, chunk_size=1 << 20)
+
     def pull_image(self, repository: str, manifest_digest: str) -> ImageInfo:
         reference = f"{repository}@{manifest_digest}"
         if not is_pinned(reference):

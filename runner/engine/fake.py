@@ -24,6 +24,8 @@ from runner.engine.api import (
     ImageInfo,
     LogStream,
 )
+from runner.engine.fake_facts import FAKE_INFO as FAKE_INFO
+from runner.engine.fake_facts import fake_image as fake_image
 from runner.errors import EngineError, ImageError
 
 NEVER = float("inf")
@@ -73,24 +75,6 @@ class Script:
 
 
 ScriptSource = Mapping[str, Script] | Callable[[ContainerSpec], Script]
-
-FAKE_INFO = EngineInfo(
-    name="docker",
-    version="20.10.24",
-    api_version="1.41",
-    os="linux",
-    architecture="amd64",
-    kernel="6.1.0",
-    cgroup_version=1,
-    cgroup_driver="cgroupfs",
-    storage_driver="overlay2",
-    runtime="runc",
-    runtime_version="1.1.5",
-    rootless=False,
-    cpus=2,
-    memory_bytes=8 << 30,
-    data_root=None,
-)
 
 
 class _Container:
@@ -237,6 +221,10 @@ class FakeEngine:
             fix="give FakeEngine the image in its list",
         )
 
+    def save_image(self, image_id: str) -> Iterator[bytes]:
+        self._alive()
+        raise ImageError("image.absent", f"no archive of {image_id}", fix="load one first")
+
     def pull_image(self, repository: str, manifest_digest: str) -> ImageInfo:
         self._alive()
         reference = f"{repository}@{manifest_digest}"
@@ -381,19 +369,6 @@ class FakeEngine:
                 "the engine went away",
                 fix="start the container engine again, then resume the run",
             )
-
-
-def fake_image(image_id: str, platform: str = "linux/amd64") -> ImageInfo:
-    """An image of that id and platform."""
-    system, _, architecture = platform.partition("/")
-    return ImageInfo(
-        image_id=image_id,
-        repo_digests=(),
-        architecture=architecture,
-        os=system,
-        size_bytes=1 << 20,
-        labels={},
-    )
 
 
 def _engine_error(code: str, message: str) -> EngineError:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,39 +80,62 @@ def make_image(layers: Sequence[Layer], *, platform: str, labels: Mapping[str, s
             ],
         }
     )
-    manifest = canonical_bytes(
+    manifest = image_manifest(config, [(layer.diff_id, layer.size) for layer in layers])
+    return Image(platform=platform, config=config, manifest=manifest, layers=tuple(layers))
+
+
+def image_manifest(config: bytes, layers: Iterable[tuple[str, int]]) -> bytes:
+    """Return the canonical manifest of a config and uncompressed layers (digest, size)."""
+    return canonical_bytes(
         {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
             "config": _descriptor(CONFIG_TYPE, sha256_label(config), len(config)),
-            "layers": [_descriptor(LAYER_TYPE, layer.diff_id, layer.size) for layer in layers],
+            "layers": [_descriptor(LAYER_TYPE, digest, size) for digest, size in layers],
         }
     )
-    return Image(platform=platform, config=config, manifest=manifest, layers=tuple(layers))
 
 
 def _descriptor(media_type: str, digest: str, size: int) -> dict[str, object]:
     return {"mediaType": media_type, "digest": digest, "size": size}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A layer as a manifest names it, compressed or not; ``path`` holds exactly its bytes."""
+
+    digest: str
+    size: int
+    path: Path
+
+
 def open_archive(image: Image) -> ArchiveStream:
     """Return the image as one tar: an OCI layout that is a ``docker save`` archive as well."""
-    os_name, architecture = image.platform.split("/")
+    blobs = [Blob(digest=one.diff_id, size=one.size, path=one.path) for one in image.layers]
+    return archive_of(image.config, image.manifest, image.platform, blobs)
+
+
+def archive_of(
+    config: bytes, manifest: bytes, platform: str, layers: Sequence[Blob]
+) -> ArchiveStream:
+    """``open_archive`` for an image that came from elsewhere; ``layers`` bottom first."""
+    image_id, manifest_digest = sha256_label(config), sha256_label(manifest)
+    os_name, architecture = platform.split("/")[:2]
     index = {
         "schemaVersion": 2,
         "mediaType": INDEX_TYPE,
         "manifests": [
             {
-                **_descriptor(MANIFEST_TYPE, image.manifest_digest, len(image.manifest)),
+                **_descriptor(_type_of(manifest), manifest_digest, len(manifest)),
                 "platform": {"os": os_name, "architecture": architecture},
             }
         ],
     }
     saved = [
         {
-            "Config": _blob(image.image_id),
+            "Config": _blob(image_id),
             "RepoTags": None,
-            "Layers": [_blob(layer.diff_id) for layer in image.layers],
+            "Layers": [_blob(layer.digest) for layer in layers],
         }
     ]
     parts: list[bytes | Path] = []
@@ -119,14 +143,18 @@ def open_archive(image: Image) -> ArchiveStream:
         ("oci-layout", canonical_bytes({"imageLayoutVersion": "1.0.0"})),
         ("index.json", canonical_bytes(index)),
         ("manifest.json", canonical_bytes(list(saved))),
-        (_blob(image.image_id), image.config),
-        (_blob(image.manifest_digest), image.manifest),
+        (_blob(image_id), config),
+        (_blob(manifest_digest), manifest),
     ):
         parts += [_header(name, len(data)), data, _padding(len(data))]
-    for layer in {layer.diff_id: layer for layer in image.layers}.values():
-        parts += [_header(_blob(layer.diff_id), layer.size), layer.path, _padding(layer.size)]
+    for layer in {layer.digest: layer for layer in layers}.values():
+        parts += [_header(_blob(layer.digest), layer.size), layer.path, _padding(layer.size)]
     parts.append(bytes(2 * tarfile.BLOCKSIZE))
     return ArchiveStream(parts)
+
+
+def _type_of(manifest: bytes) -> str:
+    return str(json.loads(manifest).get("mediaType", MANIFEST_TYPE))
 
 
 def _blob(digest: str) -> str:
