@@ -24,9 +24,10 @@ from runner.engine.api import (
     ImageInfo,
     LogStream,
 )
-from runner.engine.fake_facts import FAKE_INFO as FAKE_INFO
-from runner.engine.fake_facts import fake_image as fake_image
+from runner.engine.fake_facts import FAKE_INFO, fake_image
 from runner.errors import EngineError, ImageError
+
+__all__ = ["FAKE_INFO", "NEVER", "FakeEngine", "Script", "ScriptSource", "Step", "fake_image"]
 
 NEVER = float("inf")
 #: Above the kernel's largest pid, so that no code can hurt a real process by mistake.
