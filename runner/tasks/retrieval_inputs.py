@@ -6,23 +6,18 @@ copied from the published files: every line is written anew from the members tha
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from runner.canonical import canonical_bytes
 from runner.datasets.beir import CORPUS, QUERIES, RetrievalDataset, query_line
 from runner.datasets.lines import FileDigest
-from runner.errors import StorageError, Where
 from runner.tasks.api import InputReport, TaskOptions
+from runner.tasks.blind import FOLDER_MODE, make_folder, share_file, write_file
 
 TASK = "task.json"
-_FILE_MODE, _FOLDER_MODE = 0o444, 0o555
-_WRITE_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +35,7 @@ def write_blind_corpus(dataset: RetrievalDataset, path: Path) -> BlindCorpus:
     the file cannot be written.
     """
     lines = (document.line() for document in dataset.iter_documents())
-    return BlindCorpus(path=path, digest=_write(path, CORPUS, lines))
+    return BlindCorpus(path=path, digest=write_file(path, CORPUS, lines))
 
 
 def write_blind_inputs(
@@ -59,21 +54,18 @@ def write_blind_inputs(
     """
     if len(set(query_ids)) != len(query_ids) or not set(query_ids) <= dataset.queries.keys():
         raise ValueError("query ids must be judged queries of the dataset, each once")
-    try:
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        _refuse(folder, error)
+    make_folder(folder)
     try:
         written = write_blind_corpus(dataset, folder / CORPUS) if shared is None else shared
         if shared is not None:
-            _share(shared.path, folder / CORPUS)
+            share_file(shared.path, folder / CORPUS)
         queries = (query_line(query, dataset.queries[query]) for query in query_ids)
         files = (
-            _write(folder / TASK, TASK, [_task_bytes(dataset, len(query_ids), task)]),
+            write_file(folder / TASK, TASK, [_task_bytes(dataset, len(query_ids), task)]),
             written.digest,
-            _write(folder / QUERIES, QUERIES, queries),
+            write_file(folder / QUERIES, QUERIES, queries),
         )
-        folder.chmod(_FOLDER_MODE)
+        folder.chmod(FOLDER_MODE)
     except BaseException:
         discard_inputs(folder)
         raise
@@ -102,39 +94,3 @@ def _task_bytes(dataset: RetrievalDataset, queries: int, task: TaskOptions) -> b
             "threads": task.threads,
         }
     )
-
-
-def _write(path: Path, name: str, lines: Iterable[bytes]) -> FileDigest:
-    """Write a new file and say what it holds; mode 0444 whatever the umask says."""
-    digest, size = hashlib.sha256(), 0
-    try:
-        with path.open("xb", buffering=_WRITE_BLOCK) as stream:
-            for line in lines:
-                digest.update(line)
-                size += len(line)
-                stream.write(line)
-            os.fchmod(stream.fileno(), _FILE_MODE)
-    except OSError as error:
-        _refuse(path, error)
-    return FileDigest(name=name, sha256=digest.hexdigest(), size=size)
-
-
-def _share(source: Path, target: Path) -> None:
-    """Hard-link a file, or copy it where the file system cannot link."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        try:
-            shutil.copyfile(source, target, follow_symlinks=False)
-            target.chmod(_FILE_MODE)
-        except OSError as error:
-            _refuse(target, error)
-
-
-def _refuse(path: Path, error: OSError) -> NoReturn:
-    raise StorageError(
-        "storage.unwritable",
-        f"cannot write the inputs: {error.strerror}",
-        fix="name an output folder that you may write to and that has room",
-        where=Where(file=str(path)),
-    ) from error
