@@ -102,6 +102,9 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     verify.add_argument(
         "--require", choices=("intact", "recomputed", "reproduced"), default="intact"
     )
+    verify.add_argument(
+        "--reviewers", type=int, default=1, help="people who must have reproduced it (default 1)"
+    )
     verify.add_argument("--reference", action="store_true", help="slow reference validator only")
     bundle = _group(commands, "bundle", "pack and unpack bundles")
     export = leaf(bundle, "export", "verifying:export", "write the canonical tar of a bundle")

@@ -8,16 +8,26 @@ reviewer countersigned that a re-execution came out the same. Knows no engine an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.bundle.admission import Admission, Fault
+from runner.bundle.documents import earlier
 from runner.bundle.read import BundleView, examine
-from runner.bundle.reviews import Property, Review, Subject, read_reviews, signatures_folder
+from runner.bundle.reviews import (
+    Property,
+    Review,
+    Subject,
+    read_reviews,
+    reproduced_by,
+    signatures_folder,
+)
 from runner.protocol.load import Protocol
 from runner.trust import Trust
 from runner.verify_documents import Documents, read_documents
+from runner.verify_reproduction import read_reproduction
 
 MAX_FAULTS = 100
 LEVELS = ("intact", "recomputed", "reproduced")
@@ -25,7 +35,11 @@ LEVELS = ("intact", "recomputed", "reproduced")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRequest:
-    """What to verify, against what. ``protocol`` is needed to recompute from ``data_root``."""
+    """What to verify, against what. ``protocol`` is needed to recompute from ``data_root``.
+
+    ``signatures`` is the folder of countersignatures where it is not beside the bundle;
+    ``reviewers`` how many independent people must have reproduced it.
+    """
 
     bundle: Path
     protocol_id: str
@@ -34,6 +48,8 @@ class VerifyRequest:
     data_root: Path | None = None
     allow_unsigned: bool = False
     reference: bool = False
+    signatures: Path | None = None
+    reviewers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +62,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was found. ``documents`` is None when they could not be read."""
+    """What was found. ``documents`` is None when they could not be read.
+
+    ``reproduction`` is the document of a bundle that is itself a re-execution of another.
+    """
 
     faults: tuple[Fault, ...]
     intact: Level
@@ -55,6 +74,7 @@ class VerifyReport:
     admission: Admission
     reviews: tuple[Review, ...] = ()
     documents: Documents | None = None
+    reproduction: Mapping[str, Any] | None = None
 
     def level(self, name: str) -> Level:
         """Return a level by its name in ``LEVELS``."""
@@ -92,9 +112,13 @@ class VerifyReport:
                     "properties": [item.value for item in review.properties],
                     "independent": review.independent,
                     "time_created": review.time_created,
+                    "before_run": claims is not None
+                    and earlier(review.time_created, claims.finished),
                 }
                 for review in self.reviews
             ],
+            "reproduction": self.reproduction
+            and {name: self.reproduction[name] for name in ("original", "verdict", "reason")},
         }
 
 
@@ -115,6 +139,7 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
         if opening.view is None:
             return _nothing(tuple(faults), opening.admission)
         documents = read_documents(opening.view, request.protocol_id, faults)
+        reproduction = read_reproduction(opening.view, documents, faults)
         recomputed = _recompute(request, opening.view, documents, faults)
         faults += opening.view.check_remaining()
         reviews, review_faults = _reviews(request, opening.admission)
@@ -123,10 +148,11 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
         faults=(*shown, *review_faults),
         intact=_intact(shown, opening.admission),
         recomputed=recomputed,
-        reproduced=_reproduced(reviews, intact=not shown),
+        reproduced=_reproduced(reviews, request.reviewers, intact=not shown),
         admission=opening.admission,
         reviews=reviews,
         documents=documents,
+        reproduction=reproduction,
     )
 
 
@@ -175,16 +201,24 @@ def _reviews(
         runner=admission.signer,
         runner_principal=admission.decision.principal if admission.decision else None,
     )
-    return read_reviews(signatures_folder(request.bundle), subject, request.trust)
+    folder = request.signatures or signatures_folder(request.bundle)
+    return read_reviews(folder, subject, request.trust)
 
 
-def _reproduced(reviews: tuple[Review, ...], *, intact: bool) -> Level:
+def _reproduced(reviews: tuple[Review, ...], reviewers: int, *, intact: bool) -> Level:
     counted = [r for r in reviews if r.independent and Property.RUN_REPRODUCED in r.properties]
     if not intact:
         return Level(holds=False, detail="a bundle that is not intact is not reproduced")
     if not counted:
         return Level(holds=False, detail="no independent trusted reviewer has countersigned")
-    who = ", ".join(review.principal for review in counted)
+    people = list(dict.fromkeys(review.principal for review in counted))
+    who = ", ".join(people)
+    # Neither one person with two keys nor one key under two names is two reviewers.
+    count = min(len(people), reproduced_by(counted))
+    if count < reviewers:
+        return Level(
+            holds=False, detail=f"countersigned by {who}: {count} of {reviewers} reviewers"
+        )
     return Level(holds=True, detail=f"countersigned by {who}")
 
 

@@ -91,6 +91,12 @@ def parse_utc(text: str) -> datetime | None:
         return None
 
 
+def earlier(first: str, second: str) -> bool:
+    """Tell whether a time in UTC is before another; False where either is no such time."""
+    one, other = parse_utc(first), parse_utc(second)
+    return one is not None and other is not None and one < other
+
+
 def _refuse(code: str, message: str, file: str) -> NoReturn:
     raise BundleError(
         code, message, fix="get the bundle again from its author", where=Where(file=file)

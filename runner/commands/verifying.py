@@ -9,7 +9,9 @@ from pathlib import Path
 
 from runner import keys, trust
 from runner.bundle.archive import export_archive, import_archive
+from runner.bundle.documents import earlier
 from runner.bundle.read import open_bundle
+from runner.bundle.reviews import signatures_folder
 from runner.commands.output import emit
 from runner.errors import EXIT_OK, BundleError, UsageError, Where
 from runner.protocol.load import Protocol, load_protocol
@@ -31,13 +33,15 @@ def verify(arguments: Namespace) -> int:
         )
     with ExitStack() as stack:
         request = VerifyRequest(
-            bundle=_folder(arguments, stack),
+            bundle=bundle_folder(arguments, stack),
             protocol_id=protocol_id,
             trust=trust_of(arguments),
             protocol=protocol,
             data_root=data_root,
             allow_unsigned=arguments.allow_unsigned,
             reference=arguments.reference,
+            signatures=signatures_of(arguments.bundle),
+            reviewers=arguments.reviewers,
         )
         report = verify_bundle(request)
     held = not report.faults and bool(report.level(arguments.require).holds)
@@ -75,7 +79,12 @@ def trust_of(arguments: Namespace) -> Trust | None:
     )
 
 
-def _folder(arguments: Namespace, stack: ExitStack) -> Path:
+def signatures_of(bundle: Path) -> Path:
+    """The ``bundle.sigs`` beside a bundle, folder or tar, as it was given."""
+    return signatures_folder(locate(bundle) if bundle.is_dir() else bundle)
+
+
+def bundle_folder(arguments: Namespace, stack: ExitStack) -> Path:
     """The bundle's folder; a tar is unpacked into a temporary one first."""
     path: Path = arguments.bundle
     if path.is_dir():
@@ -97,6 +106,7 @@ def report_text(report: VerifyReport) -> str:
         f"{name:<11} {MARKS[report.level(name).holds]:<4} {report.level(name).detail}"
         for name in LEVELS
     ]
+    lines += signature_lines(report)
     lines += [f"fault: {fault}" for fault in report.faults]
     if report.faults:
         lines.append("REFUSED: the bundle is not what it claims to be")
@@ -106,6 +116,31 @@ def report_text(report: VerifyReport) -> str:
             "not that it is honest, and not when it was made."
         )
     return "\n".join(lines)
+
+
+def signature_lines(report: VerifyReport) -> list[str]:
+    """Who signed what, and when they claim to have done so; then whose re-execution this is."""
+    lines, admission = [], report.admission
+    if admission.signer is not None and admission.claims is not None:
+        who = admission.decision and admission.decision.principal
+        lines.append(
+            f"submitter   {who or 'nobody known'} (key {admission.signer.keyid[:16]}): "
+            f"the run, claimed {admission.claims.finished}"
+        )
+    for review in report.reviews:
+        what = ", ".join(item.value for item in review.properties)
+        words = "" if review.independent else "; NOT independent: the submitter's own"
+        claims = admission.claims
+        if claims is not None and earlier(review.time_created, claims.finished):
+            words += "; before the run claims to have ended: a clock was wrong"
+        lines.append(
+            f"reviewer    {review.principal} (key {review.signer.keyid[:16]}): {what}, "
+            f"claimed {review.time_created}{words}"
+        )
+    if report.reproduction is not None:
+        original = report.reproduction["original"]["manifest_sha256"]
+        lines.append(f"re-executes bundle sha256:{original}: {report.reproduction['verdict']}")
+    return lines
 
 
 def export(arguments: Namespace) -> int:
