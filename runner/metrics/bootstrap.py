@@ -90,6 +90,16 @@ def resampled_sums(
     return np.asarray(np.ldexp(sums, -bits), dtype=np.float64)
 
 
+def draw_counts(
+    size: int, *, seed: int, position: int = 0, resamples: int = RESAMPLES
+) -> Iterable[NDArray[Any]]:
+    """Return blocks of the count matrix (resamples x size): how often each item is drawn.
+
+    The draws are those of ``resampled_means`` and ``resampled_sums`` for as many values.
+    """
+    return _counts(_Draws(seed, position, size, resamples))
+
+
 def percentile_interval(
     replicates: NDArray[float64], confidence: float = CONFIDENCE, *, linear: bool = False
 ) -> tuple[float, float]:
