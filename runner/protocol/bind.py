@@ -34,18 +34,35 @@ def bind(protocol: Protocol, data_root: Path | None) -> dict[str, Dataset]:
     """
     datasets = {}
     for entry in protocol.datasets:
-        folder, root = locate(entry.name, data_root, protocol.roots)
+        folder, root = locate(
+            entry.name, data_root, protocol.roots, below_root=names_places(entry.document)
+        )
         datasets[entry.name] = bind_dataset(entry, folder, root, protocol.calibration)
     return datasets
 
 
+def names_places(entry: Mapping[str, object]) -> bool:
+    """Tell whether an entry says itself where its files lie below the data root.
+
+    Versions of one collection share files, so they lie in no folder of their own.
+    """
+    return "texts" in entry or "ratings" in entry
+
+
 def locate(
-    name: str, data_root: Path | None, roots: Mapping[str, Path] | None = None
+    name: str,
+    data_root: Path | None,
+    roots: Mapping[str, Path] | None = None,
+    *,
+    below_root: bool = False,
 ) -> tuple[Path, Path]:
-    """Return (the dataset's folder, the root that none of its files may leave)."""
+    """Return (the dataset's folder, the root that none of its files may leave).
+
+    With ``below_root`` the folder is the data root itself.
+    """
     check_name(name, "dataset")
     if data_root is not None:
-        return data_root / name, data_root
+        return (data_root if below_root else data_root / name), data_root
     if roots and name in roots:
         return roots[name], roots[name]
     raise DataError(

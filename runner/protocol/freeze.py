@@ -13,7 +13,7 @@ from typing import Any, cast
 from runner.canonical import canonical_bytes, sha256_label
 from runner.errors import DataError, ProtocolError, Where
 from runner.manifest import FreezeDataset, FreezeManifest
-from runner.protocol.bind import locate
+from runner.protocol.bind import locate, names_places
 from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.load import LOCAL, PORTABLE, parse_protocol
 from runner.protocol.policies import check_revision
@@ -38,7 +38,7 @@ def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], d
     check_metrics(manifest)
     entries, roots = [], {}
     for declared in manifest.datasets:
-        folder, root = locate(declared.name, data_root)
+        folder, root = locate(declared.name, data_root, below_root=names_places(declared.options))
         dataset = _load(declared, folder, root)
         entries.append(_entry(declared, dataset, manifest))
         roots[declared.name] = str(folder.resolve())

@@ -11,9 +11,15 @@ from typing import cast
 from runner.errors import ProtocolError
 from runner.tasks.api import Task
 
-_MODULES = {"retrieval": "runner.tasks.retrieval"}
+_MODULES = {
+    "retrieval": "runner.tasks.retrieval",
+    "expertise": "runner.tasks.expertise",
+}
 #: A benchmark's category -> the tasks that its datasets may have; the first one sets the rules.
-CATEGORIES = {"retrieval": ("retrieval",)}
+CATEGORIES: dict[str, tuple[str, ...]] = {
+    "retrieval": ("retrieval",),
+    "expertise": ("expertise",),
+}
 
 
 def task_names() -> tuple[str, ...]:
