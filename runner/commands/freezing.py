@@ -27,10 +27,13 @@ def freeze(arguments: Namespace) -> int:
     }
     lines = [f"protocol id {local['protocol_id']}"]
     lines += [
-        f"  {entry['name']}: {entry['counts']['documents']} documents, "
-        f"{entry['counts']['queries']} queries, {entry['fingerprint']}"
+        f"  {entry['name']}: {_counts(entry['counts'])}, {entry['fingerprint']}"
         for entry in protocol["datasets"]
     ]
     lines += [f"portable: {files.portable}", f"local:    {files.local} (has your paths)"]
     emit(arguments, document, "\n".join(lines))
     return 0
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items())
