@@ -20,7 +20,8 @@ Add = Callable[..., argparse.ArgumentParser]
 EXIT_CODES = """exit codes:
   0 done          3 manifest   5 protocol  7 engine  9 storage  11 bundle refused
   2 command line  4 data       6 image     8 limit  10 key     70 a fault of our own
-  20 sealed, but an outcome was not the expected one    21 cancelled    22 doctor found a lack"""
+  20 sealed, but an outcome was not the expected one    21 cancelled    22 doctor found a lack
+  23 reproduced as different    24 not comparable    25 drift"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run_commands(commands, leaf)
     _add_benchmark_commands(commands, leaf)
     _add_bundle_commands(commands, leaf)
+    _add_review_commands(commands, leaf)
     _add_upkeep_commands(commands, leaf)
     return parser
 
@@ -115,6 +117,32 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     import_.add_argument("tar", type=Path)
     import_.add_argument("folder", type=Path)
     _add_trust_options(import_)
+
+
+def _add_review_commands(commands: object, leaf: Add) -> None:
+    text = "execute a bundle's plan again in identical containers, compare, countersign"
+    reproduce = leaf(commands, "reproduce", "reviewing:reproduce", text)
+    _add_again_options(reproduce)
+    reproduce.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    reproduce.add_argument(
+        "--out", type=Path, help="result folder (default runs/<name>-<id>-again)"
+    )
+    reproduce.add_argument("--no-countersign", action="store_true", help="sign no review")
+    reproduce.add_argument("--fresh", action="store_true", help="do not resume an interrupted one")
+
+
+def _add_again_options(command: argparse.ArgumentParser) -> None:
+    """What executing a bundle's plan again needs, whoever asks for it."""
+    command.add_argument("--data-root", type=Path, required=True, help="your copy of the data")
+    command.add_argument("--protocol", help="expected protocol: file or id (default: the bundle's)")
+    _add_trust_options(command)
+    command.add_argument("--images", type=Path, help="image archive, or a folder of *.tar")
+    command.add_argument("--no-rebuild", action="store_true", help="build no image from images/")
+    command.add_argument(
+        "--sign-key", type=Path, help="private key to seal with (default: your own)"
+    )
+    command.add_argument("--unsigned", action="store_true", help="seal without a signature")
+    command.add_argument("--progress", choices=("auto", "plain", "quiet"), default="auto")
 
 
 def _add_trust_options(command: argparse.ArgumentParser) -> None:

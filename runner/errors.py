@@ -144,3 +144,6 @@ EXIT_OK = 0
 EXIT_UNEXPECTED_OUTCOMES = 20  # sealed, but some unit's outcome was not the expected one
 EXIT_CANCELLED = 21  # interrupted; what there was is sealed as incomplete
 EXIT_NOT_READY = 22  # `doctor` found something missing
+EXIT_DIFFERENT = 23  # `reproduce`: executed again, and it came out different
+EXIT_NOT_COMPARABLE = 24  # `reproduce`, `drift`: one of the two was not measured
+EXIT_DRIFT = 25  # `drift`: the baseline does not come out any more

@@ -25,7 +25,7 @@ PASSPHRASE = "SEALBENCH_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not
 
 def run(arguments: Namespace) -> int:
     """Run, seal and verify; exit code 20 when an outcome is not the expected one."""
-    key = None if arguments.unsigned else _key(arguments.key)
+    key = None if arguments.unsigned else signing_key(arguments.key)
     mode: Mode = "json" if arguments.json else arguments.progress
     # JSON events are the answer; people get progress apart from it.
     reporter = make_reporter(mode, sys.stdout if arguments.json else sys.stderr)
@@ -62,7 +62,8 @@ def run(arguments: Namespace) -> int:
     return EXIT_UNEXPECTED_OUTCOMES if result.summary.unexpected else EXIT_OK
 
 
-def _key(path: Path | None) -> keys.SigningKey:
+def signing_key(path: Path | None) -> keys.SigningKey:
+    """Return the key of a file, or your own; ``KeyError_`` where there is none."""
     chosen = path or keys.default_key_path()
     if path is None and not chosen.exists():
         raise KeyError_(
