@@ -1,7 +1,7 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, TESTS, BENCH, IMAGES, ENGINE_INSTALL.
+BUNDLE, PROTOCOL, TRUST, ARCHIVES, TESTS, BENCH, IMAGES, ENGINE_INSTALL.
 """
 
 from __future__ import annotations
@@ -64,6 +64,37 @@ def verify(setup: Setup) -> int:
         setup.steps.say("-- no TRUST named: only your own key counts")
     labels = _labels(setup, OWN_DATA if has_data(Path(protocol), OWN_DATA) else None)
     return setup.call("verify", str(bundle), "--protocol", protocol, *trust, *labels)
+
+
+def reproduce(setup: Setup) -> int:
+    """Execute a bundle's plan again and compare; images that are missing are brought or built."""
+    bundle = Path(setup.required("BUNDLE", "make reproduce BUNDLE=bundle.tar TRUST=trust.json"))
+    setup.prepare_environment()
+    protocol = setup.setting("PROTOCOL")
+    if protocol is None:
+        chosen = own_protocol(claimed_benchmark(bundle), own_protocols(BENCHMARKS))
+        protocol = str(chosen)
+        setup.steps.say(f"-- no PROTOCOL named: the bundle has to follow {_short(chosen)}")
+    data_root = setup.setting("DATA_ROOT")
+    if data_root is None:
+        if not has_data(Path(protocol), OWN_DATA):
+            raise SetupError(
+                "DATA_ROOT is not set",
+                fix="name the folder with your copy of the data: DATA_ROOT=dir",
+                exit_code=EXIT_USAGE,
+            )
+        data_root = str(OWN_DATA)
+    trust = setup.options(trust="TRUST")
+    if not trust:
+        setup.steps.say("-- no TRUST named: only your own key counts as the submitter's")
+    setup.prepare_engine(())  # images come from archives, a registry, or are built when they lack
+    if setup.site.system.can_install:
+        with setup.steps.step("Image builder") as step:
+            ensure_tools({"mmdebstrap": "mmdebstrap"}, setup.site, step)
+    setup.prepare_key()
+    options = setup.options(images="ARCHIVES", out="OUT", sign_key="KEY")
+    expected = ("--protocol", protocol, "--data-root", data_root)
+    return setup.call("reproduce", str(bundle), *expected, *trust, *options)
 
 
 def _labels(setup: Setup, known: object) -> list[str]:
@@ -166,6 +197,7 @@ def _runs(path: Path) -> bool:
 TARGETS: dict[str, Callable[[Setup], int]] = {
     "run": run,
     "verify": verify,
+    "reproduce": reproduce,
     "test": test,
     "lint": lint,
     "images": build_images,
