@@ -208,12 +208,12 @@ def _plan_warnings(manifest: RunManifest, plan: Plan) -> Iterator[Finding]:
     index = {method.name: at for at, method in enumerate(manifest.methods)}
     for method in plan.methods:
         limits, place = method.limits, ("methods", index[method.name])
-        if limits.tmp_bytes + limits.shm_bytes >= limits.memory_bytes:
+        if method.image and limits.tmp_bytes + limits.shm_bytes >= limits.memory_bytes:
             memory = format_size_bytes(limits.memory_bytes)
             message = f"{method.name}: tmp and shm count as memory and can fill its {memory}"
             where = manifest.places.where(*place)
             yield _warning("manifest.tmp-fills-memory", message, "lower tmp or shm", where)
-        if not method.image.published:
+        if method.image is not None and not method.image.published:
             message = f"{method.name}: image {method.image.name} is only on this machine"
             fix = "publish it, or use the locked image, so that others can reproduce the run"
             where = manifest.places.where(*place, "image")

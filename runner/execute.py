@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from runner.cachehash import cache_digest
 from runner.harvest import harvest
+from runner.imports import Import, import_unit
 from runner.journal import Journal
 from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
 from runner.outcome import classify
@@ -39,11 +40,13 @@ class Execution:
     protocol: Protocol
     datasets: Mapping[str, Dataset]
     ready: Ready
-    platform: Platform
+    platform: Platform | None  # None where nothing is executed
     workspace: Workspace
     journal: Journal
     reporter: Reporter
     cancel: CancelToken
+    #: Of precomputed methods: (method, dataset) -> the file of results.
+    imports: Mapping[tuple[str, str], Path] = field(default_factory=dict)
 
 
 def execute(run: Execution) -> tuple[UnitOutcome, ...]:
@@ -52,10 +55,9 @@ def execute(run: Execution) -> tuple[UnitOutcome, ...]:
     Raises ``StorageError`` when the disk fails; the journal then keeps what is finished.
     """
     shared = {
-        name: task_module(run.protocol.dataset(name).task).share_inputs(
-            dataset, run.workspace.shared(name)
-        )
+        name: task_of(run, name).share_inputs(dataset, run.workspace.shared(name))
         for name, dataset in run.datasets.items()
+        if run.platform is not None
     }
     methods = {method.name: method for method in run.plan.methods}
     groups: dict[tuple[int, str], list[Unit]] = {}
@@ -91,7 +93,7 @@ class _Group:
 
     def __init__(self, run: Execution, method: MethodPlan, shared: Mapping[str, Any]) -> None:
         self._run, self._method, self._shared = run, method, shared
-        self._pin: ImagePin = run.ready.pin(method)
+        self._pin = None if method.image is None else run.ready.pin(method)
         self._left_ms = method.limits.wall_ms
 
     def run(self, units: Iterable[Unit], failed: threading.Event) -> Iterable[UnitOutcome]:
@@ -109,7 +111,11 @@ class _Group:
         run = self._run
         run.reporter.unit_started(unit)
         run.journal.unit_started(unit)
-        result, evidence = self._attempt(unit)
+        if self._method.image is None:
+            evidence = self._import(unit)
+            result = UnitResult(evidence=evidence, started=None, wall_ms_used=0)
+        else:
+            result, evidence = self._attempt(unit, self._method.image)
         self._left_ms -= result.wall_ms_used
         outcome, reason = classify(evidence, self._method.limits)
         record = UnitOutcome(
@@ -125,8 +131,28 @@ class _Group:
         run.reporter.unit_finished(record)
         return record
 
-    def _attempt(self, unit: Unit) -> tuple[UnitResult, Evidence]:
+    def _import(self, unit: Unit) -> Evidence:
+        """Take the rows of a precomputed method."""
+        run, file = self._run, self._method.imported(unit.dataset)
+        if file is None or run.cancel.cancelled:
+            return Evidence()
+        task, dataset = task_of(run, unit.dataset), run.datasets[unit.dataset]
+        with task.unit_scorer(dataset, run.protocol, run.plan.splits) as scorer:
+            return import_unit(
+                Import(
+                    path=run.imports[unit.method, unit.dataset],
+                    file=file,
+                    task=task,
+                    dataset=dataset,
+                    ids=task.expected_ids(run.protocol, dataset, run.plan.splits),
+                    checker=scorer.checker(),
+                    rows_dir=run.workspace.files(unit).rows,
+                )
+            )
+
+    def _attempt(self, unit: Unit, pin: ImagePin) -> tuple[UnitResult, Evidence]:
         run, limits = self._run, self._method.limits
+        assert run.platform is not None  # noqa: S101 - an image is only run on an engine
         dataset = run.datasets[unit.dataset]
         task = task_of(run, unit.dataset)
         ids = task.expected_ids(run.protocol, dataset, run.plan.splits)
@@ -149,7 +175,7 @@ class _Group:
         request = UnitRequest(
             run_id=run.plan.run_id,
             unit=unit,
-            image_id=run.ready.images[self._method.image].image_id,
+            image_id=run.ready.images[pin].image_id,
             command=self._method.command,
             limits=limits,
             remaining_wall_ms=self._left_ms,

@@ -8,14 +8,15 @@ For repeat r >= 1 it is the first four bytes, big-endian, of the SHA-256 of the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from runner.canonical import Json, digest_of
-from runner.model import ImagePin, MethodPlan, Plan, Unit
+from runner.model import ImagePin, ImportedFile, MethodPlan, Plan, Unit
 
 METHOD_ID_SCHEMA = "sealbench/method-id/v1"
+PRECOMPUTED_ID_SCHEMA = "sealbench/precomputed-id/v1"
 UNIT_ID_SCHEMA = "sealbench/unit-id/v1"
 
 
@@ -32,6 +33,19 @@ def method_id(
             "cache": cache,
         }
     )
+
+
+def precomputed_id(files: Iterable[ImportedFile]) -> str:
+    """Return the identity of a precomputed method: the content of its files, and no more."""
+    digests = {file.dataset: file.sha256 for file in files}
+    return digest_of({"schema": PRECOMPUTED_ID_SCHEMA, "files": digests})
+
+
+def id_of(method: MethodPlan) -> str:
+    """Return the identity that follows from what a method is."""
+    if method.image is None:
+        return precomputed_id(method.precomputed)
+    return method_id(method.image, method.command, method.config, cache=method.cache)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

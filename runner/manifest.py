@@ -21,7 +21,7 @@ from runner.manifest_read import (
     raise_first,
     read_manifest,
 )
-from runner.model import Limits, Outcome
+from runner.model import Limits, Outcome, Plan
 from runner.protocol.policies import check_revision
 from runner.schema_faults import suggest
 from runner.yamlstrict import Places
@@ -31,13 +31,15 @@ from runner.yamlstrict import Places
 class MethodSpec:
     """One method as the manifest states it, nothing resolved yet.
 
-    ``limits`` maps field names of ``model.Limits`` (``wall_ms``, ``memory_bytes``, ...) to values
-    and holds only what the manifest sets. ``command`` is None when the image's declared method
-    gives it.
+    It has ``image`` or ``precomputed``: the path of results made elsewhere, in which ``{dataset}``
+    stands for a dataset's name (see ``imported_path``). ``limits`` maps field names of
+    ``model.Limits`` (``wall_ms``, ``memory_bytes``, ...) to values and holds only what the manifest
+    sets. ``command`` is None when the image's declared method gives it.
     """
 
     name: str
-    image: str
+    image: str | None
+    precomputed: Path | None
     method: str | None
     command: tuple[str, ...] | None
     config: Mapping[str, Json]
@@ -45,6 +47,12 @@ class MethodSpec:
     cache: bool | None  # None: as the image declares, else false
     waive: tuple[str, ...]
     expect: Outcome
+
+    def imported_path(self, dataset: str) -> Path:
+        """The file of results for a dataset; ``ValueError`` for a method that is executed."""
+        if self.precomputed is None:
+            raise ValueError(f"{self.name} is not precomputed")
+        return Path(str(self.precomputed).replace("{dataset}", dataset))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +152,16 @@ def parse_run_manifest(raw: bytes, path: Path) -> RunManifest:
     return manifest
 
 
+def imported_paths(manifest: RunManifest, plan: Plan) -> dict[tuple[str, str], Path]:
+    """Return the file of results of every precomputed method of a plan, for each dataset."""
+    specs = {spec.name: spec for spec in manifest.methods}
+    return {
+        (method.name, file.dataset): specs[method.name].imported_path(file.dataset)
+        for method in plan.methods
+        for file in method.precomputed
+    }
+
+
 def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestError, ...]]:
     if checked.faults:
         return None, in_file_order(checked.faults)
@@ -152,7 +170,9 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
     data_root = data.get("data_root")
     splits = list(data["splits"])
     faults.unique("split", splits, "splits")
-    methods = tuple(_method(entry, index, faults) for index, entry in enumerate(data["methods"]))
+    methods = tuple(
+        _method(entry, index, base, faults) for index, entry in enumerate(data["methods"])
+    )
     _unique_names("method", [method.name for method in methods], "methods", faults)
     manifest = RunManifest(
         path=path,
@@ -173,11 +193,16 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
     return manifest, faults.in_file_order()
 
 
-def _method(entry: Mapping[str, Any], index: int, faults: Faults) -> MethodSpec:
-    command = entry.get("command")
+def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) -> MethodSpec:
+    command, precomputed = entry.get("command"), entry.get("precomputed")
+    place = ("methods", index)
+    for key in _OF_EXECUTION & entry.keys() if precomputed is not None else ():
+        message = f"{key} is for what is executed, and {entry['name']!r} is precomputed"
+        faults.add("precomputed", message, f"remove {key}, or precomputed", *place, key)
     return MethodSpec(
         name=entry["name"],
-        image=entry["image"],
+        image=entry.get("image"),
+        precomputed=precomputed and faults.relative_path(precomputed, base, *place, "precomputed"),
         method=entry.get("method"),
         command=None if command is None else tuple(command),
         config=dict(entry.get("config", {})),
@@ -186,6 +211,10 @@ def _method(entry: Mapping[str, Any], index: int, faults: Faults) -> MethodSpec:
         waive=tuple(entry.get("waive", ())),
         expect=Outcome(entry.get("expect", Outcome.OK)),
     )
+
+
+#: What a precomputed method cannot have.
+_OF_EXECUTION = frozenset({"image", "method", "command", "config", "limits", "cache", "waive"})
 
 
 def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[ManifestError, ...]]:

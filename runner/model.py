@@ -65,18 +65,43 @@ class ImagePin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFile:
+    """A file of results that somebody else's run made for one dataset; ``sha256:<hex>``."""
+
+    dataset: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MethodPlan:
-    """One method with every default filled in."""
+    """One method with every default filled in.
+
+    It runs ``command`` in ``image``, or it is ``precomputed``: then image is None, command and
+    config are empty, and nothing of it is executed here.
+    """
 
     name: str
     method_id: str
-    image: ImagePin
+    image: ImagePin | None
     command: tuple[str, ...]
     config: Mapping[str, Json]
     limits: Limits
     cache: bool = False
     waive: tuple[str, ...] = ()
     expect: Outcome = Outcome.OK
+    precomputed: tuple[ImportedFile, ...] = ()
+
+    @property
+    def pin(self) -> ImagePin:
+        """The image of a method that is executed; ``ValueError`` for a precomputed one."""
+        if self.image is None:
+            raise ValueError(f"{self.name} is precomputed: nothing is executed")
+        return self.image
+
+    def imported(self, dataset: str) -> ImportedFile | None:
+        """The file that is scored for a dataset; None for a method that is executed."""
+        return next((file for file in self.precomputed if file.dataset == dataset), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +186,7 @@ class Evidence:
     cache_after: str | None = None
     warnings: tuple[str, ...] = ()
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    imported: str | None = None  # digest of the file that was scored; nothing was executed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,5 +198,5 @@ class UnitOutcome:
     reason: str
     evidence: Evidence
     started: str | None  # RFC 3339 UTC
-    image: ImagePin
+    image: ImagePin | None  # None: precomputed
     limits: Limits

@@ -16,6 +16,7 @@ The first matching rule of ``RULES`` wins; their order is the policy:
    the reason: the limit held, the method noticed, and the planned result is complete, so calling
    it failed would hide a true score. With rows missing, the kill is why: out_of_memory.
 5. The rest is exit code, then rows.
+6. An imported file was executed by somebody else: only its rows are judged.
 """
 
 from __future__ import annotations
@@ -94,6 +95,17 @@ def _say_no_code(_evidence: Evidence, _limits: Limits | None) -> str:
     return "the container is gone and the engine did not say how it ended"
 
 
+def _say_imported(evidence: Evidence, _limits: Limits | None) -> str:
+    return f"imported, not executed here; {_rows(evidence)}"
+
+
+def _say_bad_import(evidence: Evidence, _limits: Limits | None) -> str:
+    parts = [_rows(evidence), *evidence.harvest_refused]
+    faults = evidence.rows.faults[:1] if evidence.rows else ()
+    parts += [f"line {fault.line}: {fault.message} [{fault.code}]" for fault in faults]
+    return "the imported file does not hold: " + "; ".join(parts)
+
+
 def _say_cancelled(evidence: Evidence, _limits: Limits | None) -> str:
     return f"the run was cancelled{_after(evidence)}; {_rows(evidence)}"
 
@@ -158,6 +170,16 @@ RULES: tuple[Rule, ...] = (
         applies=lambda e: e.engine_failure is not None,
         outcome=Outcome.ENGINE_ERROR,
         reason=_say_engine,
+    ),
+    Rule(
+        applies=lambda e: e.imported is not None and rows_complete(e.rows),
+        outcome=Outcome.OK,
+        reason=_say_imported,
+    ),
+    Rule(
+        applies=lambda e: e.imported is not None,
+        outcome=Outcome.INVALID_OUTPUT,
+        reason=_say_bad_import,
     ),
     Rule(
         applies=lambda e: not e.started,

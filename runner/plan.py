@@ -1,6 +1,7 @@
 """A manifest against a protocol -> every unit to run, every default filled in, every id fixed.
 
-Pure: nothing is read, started or looked up. The same inputs give the same ``run_id``.
+Nothing is started or looked up, and read are only the files of precomputed methods, to hash them.
+The same inputs give the same ``run_id``.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def try_plan(
         locks=locks,
         platform=platform,
         budget=budget,
+        datasets=tuple(dataset["name"] for dataset in protocol["datasets"]),
         tasks=tuple(dataset["task"] for dataset in protocol["datasets"]),
     )
     chosen = _chosen(manifest, overrides, errors)
@@ -172,5 +174,7 @@ def _refuse_twins(methods: Iterable[tuple[int, MethodPlan]], errors: Errors) -> 
         if twin is not method:
             message = f"{twin.name!r} and {method.name!r} are one method under two names"
             fix = "remove one, or give them different commands or config; limits are no difference"
+            if method.image is None:
+                fix = "remove one: their files have the same content"
             path = ("methods", index, "name")
             errors.add(ManifestError, "manifest.same-method", message, fix, path)

@@ -8,8 +8,8 @@ from typing import Any
 
 from runner.canonical import digest_of
 from runner.errors import BundleError, Where
-from runner.ids import method_id, unit_seed
-from runner.model import ImagePin, Limits, MethodPlan, Outcome, Plan, Unit
+from runner.ids import id_of, unit_seed
+from runner.model import ImagePin, ImportedFile, Limits, MethodPlan, Outcome, Plan, Unit
 from runner.schemas import validate
 
 PLAN_SCHEMA = "sealbench/plan/v1"
@@ -27,20 +27,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "seed": plan.seed,
         "repeats": plan.repeats,
         "jobs": plan.jobs,
-        "methods": [
-            {
-                "name": method.name,
-                "method_id": method.method_id,
-                "image": asdict(method.image),
-                "command": list(method.command),
-                "config": dict(method.config),
-                "limits": asdict(method.limits),
-                "cache": method.cache,
-                "waive": list(method.waive),
-                "expect": method.expect.value,
-            }
-            for method in plan.methods
-        ],
+        "methods": [_method_document(method) for method in plan.methods],
         "units": [
             {
                 "unit_id": unit.unit_id,
@@ -53,6 +40,23 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             for unit in plan.units
         ],
     }
+
+
+def _method_document(method: MethodPlan) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": method.name,
+        "method_id": method.method_id,
+        "image": None if method.image is None else asdict(method.image),
+        "command": list(method.command),
+        "config": dict(method.config),
+        "limits": asdict(method.limits),
+        "cache": method.cache,
+        "waive": list(method.waive),
+        "expect": method.expect.value,
+    }
+    if method.precomputed:  # absent elsewhere, so that plans without any keep their ids
+        document["precomputed"] = [asdict(file) for file in method.precomputed]
+    return document
 
 
 def run_id_of(plan: Plan) -> str:
@@ -88,13 +92,14 @@ def _method(entry: Mapping[str, Any]) -> MethodPlan:
     return MethodPlan(
         name=entry["name"],
         method_id=entry["method_id"],
-        image=ImagePin(**entry["image"]),
+        image=entry["image"] and ImagePin(**entry["image"]),
         command=tuple(entry["command"]),
         config=entry["config"],
         limits=Limits(**entry["limits"]),
         cache=entry["cache"],
         waive=tuple(entry["waive"]),
         expect=Outcome(entry["expect"]),
+        precomputed=tuple(ImportedFile(**file) for file in entry.get("precomputed", ())),
     )
 
 
@@ -105,11 +110,7 @@ def _contradictions(plan: Plan) -> Iterator[str]:
     if len({*names}) < len(names):
         yield "two methods have one name"
     for method in plan.methods:
-        if not method.image.digest:
-            yield f"method {method.name} has an image without a digest"
-        found = method_id(method.image, method.command, method.config, cache=method.cache)
-        if method.method_id != found:
-            yield f"method {method.name} is {method.method_id}, and its content gives {found}"
+        yield from _method_contradictions(plan, method)
     ids = {method.name: method.method_id for method in plan.methods}
     datasets = list(dict.fromkeys(unit.dataset for unit in plan.units))
     expected = [
@@ -122,3 +123,18 @@ def _contradictions(plan: Plan) -> Iterator[str]:
         yield "the units are not repeats x methods x datasets, each once and in order"
     if len({unit.unit_id for unit in plan.units}) < len(plan.units):
         yield "two units have one unit_id"
+
+
+def _method_contradictions(plan: Plan, method: MethodPlan) -> Iterator[str]:
+    datasets = sorted({unit.dataset for unit in plan.units})
+    if method.image is not None:
+        if not method.image.digest:
+            yield f"method {method.name} has an image without a digest"
+        if method.precomputed or not method.command:
+            yield f"method {method.name} has an image, yet does not say what it runs"
+    elif method.command or method.config or method.cache:
+        yield f"method {method.name} has no image, and nothing can run without one"
+    elif sorted(file.dataset for file in method.precomputed) != datasets:
+        yield f"method {method.name} has not one file for each dataset"
+    if method.method_id != (found := id_of(method)):
+        yield f"method {method.name} is {method.method_id}, and its content gives {found}"

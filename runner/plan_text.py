@@ -77,8 +77,13 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _method_pairs(method: MethodPlan) -> Iterator[tuple[str, str]]:
-    image = method.image
     yield "method id", method.method_id
+    image = method.image
+    if image is None:
+        yield "precomputed", "not executed here"
+        for file in method.precomputed:
+            yield file.dataset, f"{file.sha256} ({file.size} bytes)"
+        return
     note = "" if image.published else ", not published"
     yield "image", f"{image.name} ({image.platform}{note})"
     for label, value in (("image id", image.image_id), ("manifest", image.manifest_digest)):

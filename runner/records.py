@@ -42,7 +42,7 @@ def outcome_record(outcome: UnitOutcome) -> dict[str, Any]:
         "wall_seconds": _seconds(evidence.wall_ns),
         "cpu_seconds": _seconds(evidence.cpu_ns),
         "peak_memory_bytes": evidence.peak_memory_bytes,
-        "image": _plain(outcome.image),
+        "image": None if outcome.image is None else _plain(outcome.image),
         "limits": _plain(outcome.limits),
         "rows_expected": evidence.rows.expected if evidence.rows else None,
         "rows_valid": evidence.rows.valid if evidence.rows else None,
@@ -55,8 +55,10 @@ def outcome_line(outcome: UnitOutcome) -> bytes:
 
 
 def evidence_record(evidence: Evidence) -> dict[str, Any]:
-    """Return every field of the evidence as plain JSON values."""
+    """Return every field of the evidence as plain JSON values; ``imported`` only where it is."""
     record = _plain(evidence)
+    if evidence.imported is None:
+        del record["imported"]
     if evidence.rows is not None:
         faults = [_plain(fault) for fault in evidence.rows.faults]
         record["rows"] = {**_plain(evidence.rows), "faults": faults}
@@ -93,7 +95,7 @@ def outcome_from_record(
         reason=record["reason"],
         evidence=evidence_from_record(record["evidence"]),
         started=record["started"],
-        image=ImagePin(**record["image"]),
+        image=record["image"] and ImagePin(**record["image"]),
         limits=Limits(**record["limits"]),
     )
     again = outcome_record(outcome)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from runner.canonical import Json
-from runner.errors import ImageError, ManifestError, ProtocolError, SealbenchError
-from runner.ids import method_id
+from runner.errors import DataError, ImageError, ManifestError, ProtocolError, SealbenchError
+from runner.ids import method_id, precomputed_id
 from runner.imagelock import Locks, MethodDeclaration, declared_methods, resolve_image
+from runner.imports import digest_file
 from runner.manifest import MethodSpec, RunManifest
 from runner.manifest_read import LIMIT_NAMES
-from runner.model import ImagePin, Limits, MethodPlan
+from runner.model import ImagePin, ImportedFile, Limits, MethodPlan
 from runner.quantities import format_limit
 from runner.schema_faults import shown, suggest
 from runner.yamlstrict import Places
@@ -37,11 +39,13 @@ class Errors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a method is resolved against; ``tasks`` are those of the protocol's datasets."""
+    """What a method is resolved against: ``datasets`` are the names of the protocol's, ``tasks``
+    their tasks."""
 
     locks: Locks
     platform: str
     budget: Limits
+    datasets: tuple[str, ...]
     tasks: tuple[str, ...]
 
 
@@ -52,6 +56,8 @@ def resolve_method(
     spec, before = manifest.methods[index], len(errors.found)
     path = ("methods", index)
     refuse_over_budget(spec.limits, around.budget, errors, (*path, "limits"))
+    if spec.image is None:
+        return _precomputed(manifest, spec, around, errors, (*path, "precomputed"))
     try:
         pin = resolve_image(spec.image, around.locks, around.platform)
     except ImageError as error:
@@ -73,6 +79,38 @@ def resolve_method(
         cache=cache,
         waive=tuple(sorted({*manifest.waive, *spec.waive})),
         expect=spec.expect,
+    )
+
+
+def _precomputed(
+    manifest: RunManifest,
+    spec: MethodSpec,
+    around: Surroundings,
+    errors: Errors,
+    path: Sequence[str | int],
+) -> MethodPlan | None:
+    """Return a method that is not executed: its files are hashed, for they are what it is."""
+    found: dict[Path, tuple[str, int]] = {}
+    for file in dict.fromkeys(map(spec.imported_path, around.datasets)):
+        try:
+            found[file] = digest_file(file)
+        except DataError as error:
+            errors.add(DataError, error.code, error.message, error.fix, path)
+            return None
+    files = tuple(
+        ImportedFile(dataset=name, sha256=sha256, size=size)
+        for name in around.datasets
+        for sha256, size in [found[spec.imported_path(name)]]
+    )
+    return MethodPlan(
+        name=spec.name,
+        method_id=precomputed_id(files),
+        image=None,
+        command=(),
+        config={},
+        limits=effective_limits(around.budget, manifest.limits, {}),
+        expect=spec.expect,
+        precomputed=files,
     )
 
 

@@ -18,7 +18,7 @@ from runner.metrics.bootstrap import (
     resampled_means,
 )
 from runner.metrics.direction import lower_is_better
-from runner.model import Outcome, Plan, UnitOutcome
+from runner.model import MethodPlan, Outcome, Plan, UnitOutcome
 from runner.tasks.api import SplitScore
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def _dataset_rows(
                     "eligible": cell.score is not None,
                     "outcome": cell.outcome.value,
                     "error": cell.error,
+                    **_imported(method),
                 }
             )
     return rows
@@ -216,9 +217,15 @@ def _aggregate_rows(
                 "complete_coverage": covered == expected,
                 "eligible": mean is not None,
                 "rank": ranks[method.name],
+                **_imported(method),
             }
         )
     return rows
+
+
+def _imported(method: MethodPlan) -> dict[str, bool]:
+    """The mark of a method that nobody executed here; absent from all others."""
+    return {"executed": False} if method.image is None else {}
 
 
 def _interval(

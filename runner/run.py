@@ -25,14 +25,20 @@ from runner.host import host_document, read_load
 from runner.imagelock import host_platform, load_locks
 from runner.journal import Journal
 from runner.keys import SigningKey
-from runner.manifest import RunManifest, load_run_manifest
+from runner.manifest import RunManifest, imported_paths, load_run_manifest
 from runner.model import ImagePin, Outcome, Plan, Unit, UnitOutcome
 from runner.plan import Overrides, build_plan
 from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol, load_protocol
-from runner.scoring import outcome_notes, results_document, score_parts, score_run
+from runner.scoring import (
+    import_notes,
+    outcome_notes,
+    results_document,
+    score_parts,
+    score_run,
+)
 from runner.seal import Sealing, seal
 from runner.signals import CancelToken
 from runner.supervisor import PATIENCE_S, Platform
@@ -154,11 +160,13 @@ def run_resolved(
     """``run_manifest`` for what is resolved already, from a manifest or from a bundle."""
     out = result_folder(resolved.plan, options.out)
     again = options.again
-    engine = host.open_engine()
+    executes = any(method.image is not None for method in resolved.plan.methods)
+    engine = host.open_engine() if executes else None
     try:
-        pins = again.obtain(engine) if again else {}
+        pins = again.obtain(engine) if again and engine else {}
         ready = preflight(engine, resolved.plan, out, pins)
-        sweep(engine, dry_run=False)  # what dead runs left must not distort this one
+        if engine is not None:
+            sweep(engine, dry_run=False)  # what dead runs left must not distort this one
         work = again.work if again else None
         workspace = Workspace.open(out, resolved.plan, fresh=options.fresh, name=work)
         try:
@@ -170,7 +178,8 @@ def run_resolved(
         finally:
             workspace.remove_if_unused()
     finally:
-        engine.close()
+        if engine is not None:
+            engine.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +189,7 @@ class _Session:
     resolved: Resolved
     ready: Ready
     host: Host
-    engine: Engine
+    engine: Engine | None
     workspace: Workspace
     options: RunOptions
     reporter: Reporter
@@ -230,24 +239,29 @@ class _Session:
         if journal.finished:
             count = len(journal.finished)
             self.reporter.note(f"resuming an interrupted run: {count} units are finished already")
-        cgroups = self.host.open_cgroups(self.ready.info)
         return execute(
             Execution(
                 plan=self.resolved.plan,
                 protocol=self.resolved.protocol,
                 datasets=self.resolved.datasets,
                 ready=self.ready,
-                platform=Platform(
-                    engine=self.engine,
-                    cgroups=cgroups,
-                    clock=clock,
-                    patience_s=self.host.patience_s,
-                ),
+                platform=self._platform(clock),
                 workspace=self.workspace,
                 journal=journal,
                 reporter=self.reporter,
                 cancel=self.cancel,
+                imports=imported_paths(self.resolved.manifest, self.resolved.plan),
             )
+        )
+
+    def _platform(self, clock: SystemClock) -> Platform | None:
+        if self.engine is None or self.ready.info is None:
+            return None
+        return Platform(
+            engine=self.engine,
+            cgroups=self.host.open_cgroups(self.ready.info),
+            clock=clock,
+            patience_s=self.host.patience_s,
         )
 
     def _score(self, outcomes: Sequence[UnitOutcome]) -> dict[str, object]:
@@ -260,7 +274,7 @@ class _Session:
             return score_parts(files.parts(), dataset, protocol, plan.splits, artifact=files.scores)
 
         units = score_run(plan, protocol, self.resolved.datasets, outcomes, score)
-        notes = (*self.ready.notes(), *outcome_notes(outcomes))
+        notes = (*self.ready.notes(), *import_notes(plan), *outcome_notes(outcomes))
         return results_document(plan, protocol, units, notes)
 
 

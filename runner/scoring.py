@@ -104,6 +104,15 @@ def _unscored(record: UnitOutcome, plan: Plan, protocol: Protocol) -> list[Score
     ]
 
 
+def import_notes(plan: Plan) -> list[str]:
+    """What the results must say about methods that nobody executed here."""
+    return [
+        f"{method.name} is precomputed: its rows were imported from files, not executed here"
+        for method in plan.methods
+        if method.image is None
+    ]
+
+
 def outcome_notes(outcomes: Iterable[UnitOutcome]) -> list[str]:
     """What the results must say about units that ended other than ok."""
     counts: dict[Outcome, int] = {}

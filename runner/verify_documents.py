@@ -20,7 +20,7 @@ from runner.bundle.statement import plan_claims
 from runner.errors import BundleError, SealbenchError, Where
 from runner.ids import planned_units
 from runner.manifest import RunManifest, parse_run_manifest
-from runner.model import Outcome, Plan, Unit, UnitOutcome
+from runner.model import MethodPlan, Outcome, Plan, Unit, UnitOutcome
 from runner.outcome import classify
 from runner.plan_document import plan_from_document
 from runner.protocol.load import Protocol, parse_protocol
@@ -156,6 +156,8 @@ def _manifest_faults(manifest: RunManifest, plan: Plan) -> Iterator[Fault]:
         if spec is None:
             yield fault(f"method {method.name} of the plan is not in it")
             continue
+        if (spec.precomputed is None) != (method.image is not None):
+            yield fault(f"method {method.name} is precomputed in one and executed in the other")
         stated = {**manifest.limits, **spec.limits}
         if any(getattr(method.limits, name) != value for name, value in stated.items()):
             yield fault(f"the limits of method {method.name} are not the plan's")
@@ -168,6 +170,8 @@ def _manifest_faults(manifest: RunManifest, plan: Plan) -> Iterator[Fault]:
 def _image_faults(images: Mapping[str, Any], plan: Plan) -> Iterator[Fault]:
     listed = {name: entry for entry in images["images"] for name in entry["methods"]}
     for method in plan.methods:
+        if method.image is None:
+            continue
         pin, entry = method.image, listed.pop(method.name, None)
         same = entry is not None and (
             entry["platform"] == pin.platform
@@ -179,7 +183,7 @@ def _image_faults(images: Mapping[str, Any], plan: Plan) -> Iterator[Fault]:
             message = f"the image of method {method.name} is not the one that the plan pins"
             yield Fault(file="images.json", code="bundle.contradiction", message=message)
     for name in listed:
-        message = f"method {name} is not in the plan"
+        message = f"method {name} is not one that the plan executes"
         yield Fault(file="images.json", code="bundle.contradiction", message=message)
 
 
@@ -216,10 +220,21 @@ def _outcome_faults(outcomes: tuple[UnitOutcome, ...], plan: Plan) -> Iterator[F
         method = methods[record.unit.method]
         if record.limits != method.limits:
             yield fault(number, "its limits are not the plan's")
-        if record.image.digest != method.image.digest and method.image.image_id is not None:
-            yield fault(number, "its image is not the plan's")
+        if not _same_source(record, method):
+            yield fault(number, "its image or imported file is not the plan's")
         if (record.outcome, record.reason) != classify(record.evidence, record.limits):
             yield fault(number, f"its evidence does not give the outcome {record.outcome.value}")
+
+
+def _same_source(record: UnitOutcome, method: MethodPlan) -> bool:
+    """Did the unit run the planned image, or was the planned file imported?"""
+    pin, imported = method.image, record.evidence.imported
+    if pin is None or record.image is None:
+        file = method.imported(record.unit.dataset)
+        planned = pin is None and record.image is None and file is not None
+        return planned and imported in (None, file and file.sha256)
+    same = record.image.digest == pin.digest or pin.image_id is None
+    return same and imported is None
 
 
 def unit_files(unit: Unit) -> dict[str, str]:

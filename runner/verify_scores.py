@@ -23,7 +23,7 @@ from runner.model import Outcome, RowsReport, Unit, UnitOutcome
 from runner.protocol.splits import ids_sha256, split_order
 from runner.results import competition_ranks
 from runner.rows import RowChecker, file_lines, read_rows
-from runner.scoring import outcome_notes, results_document, score_run
+from runner.scoring import import_notes, outcome_notes, results_document, score_run
 from runner.tasks import task_module
 from runner.tasks.api import Dataset, Scorer, Task, UnitScores
 from runner.verify_documents import Documents, row_parts, unit_files
@@ -68,9 +68,8 @@ class ScoreCheck:
             units = score_run(
                 documents.plan, documents.protocol, datasets, documents.outcomes, score
             )
-        again = results_document(
-            documents.plan, documents.protocol, units, outcome_notes(documents.outcomes)
-        )
+        notes = (*import_notes(documents.plan), *outcome_notes(documents.outcomes))
+        again = results_document(documents.plan, documents.protocol, units, notes)
         self.faults.extend(compare_results(documents.results, again))
 
     def _score(self, record: UnitOutcome, dataset: Dataset, artifact: Path) -> UnitScores:

@@ -90,7 +90,7 @@ def _process(
             "@type": "SoftwareApplication",
             "name": method.name,
             "identifier": method.method_id,
-            "softwareVersion": method.image,
+            "softwareVersion": method.image or "not executed here: results were imported",
         }
     if info.licence is not None:
         yield {"@id": info.licence, "@type": "CreativeWork", "name": info.licence}

@@ -24,11 +24,12 @@ BUILDER_ID = "https://sealbench.invalid/runner/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodClaim:
-    """One method: ``image`` is the digest of an entry of ``RunClaims.images``."""
+    """One method: ``image`` is the digest of an entry of ``RunClaims.images``; None of one that was
+    not executed."""
 
     name: str
     method_id: str
-    image: str
+    image: str | None
     limits: Limits
 
 
@@ -46,8 +47,8 @@ class ImageClaim:
 class RunClaims:
     """What a signature binds. All digests are ``sha256:<hex>``; times RFC 3339 in UTC.
 
-    ``datasets`` maps names to fingerprints, ``schemas`` maps kinds to digests of the copies in the
-    bundle. None is "not known" (source outside a repository) or "not there" (engine, challenge).
+    ``datasets`` maps names to fingerprints, ``imports`` maps ``method/dataset`` to the digest of the
+    file that was scored, ``schemas`` maps kinds to digests of the copies in the bundle. None is "not known" (source outside a repository) or "not there" (engine, challenge).
     """
 
     benchmark_id: str
@@ -60,6 +61,7 @@ class RunClaims:
     methods: tuple[MethodClaim, ...]
     images: tuple[ImageClaim, ...]
     datasets: Mapping[str, str]
+    imports: Mapping[str, str] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
     source_commit: str | None
     source_dirty: bool | None
@@ -73,7 +75,8 @@ class RunClaims:
 
 def plan_claims(plan: Plan) -> dict[str, Any]:
     """Return those fields of ``RunClaims`` that a plan decides, as keyword arguments."""
-    pins = {method.image.digest: method.image for method in plan.methods}
+    executed = [method.image for method in plan.methods if method.image is not None]
+    pins = {pin.digest: pin for pin in executed}
     return {
         "benchmark_id": plan.benchmark_id,
         "protocol_id": plan.protocol_id,
@@ -85,12 +88,17 @@ def plan_claims(plan: Plan) -> dict[str, Any]:
             MethodClaim(
                 name=method.name,
                 method_id=method.method_id,
-                image=method.image.digest,
+                image=None if method.image is None else method.image.digest,
                 limits=method.limits,
             )
             for method in plan.methods
         ),
         "images": tuple(_image_claim(pin) for pin in pins.values()),
+        "imports": {
+            f"{method.name}/{file.dataset}": file.sha256
+            for method in plan.methods
+            for file in method.precomputed
+        },
     }
 
 
@@ -153,7 +161,7 @@ def _build_definition(claims: RunClaims) -> dict[str, object]:
             {
                 "name": method.name,
                 "method_id": method.method_id,
-                "image": method.image,
+                **({"executed": False} if method.image is None else {"image": method.image}),
                 "limits": asdict(method.limits),
             }
             for method in claims.methods
@@ -177,6 +185,8 @@ def _dependencies(claims: RunClaims) -> Iterable[dict[str, object]]:
     for image in sorted(claims.images, key=lambda image: (image.name, image.digest)):
         annotations = {"platform": image.platform, "published": image.published}
         yield _dependency(f"image/{image.name}", image.digest) | {"annotations": annotations}
+    for name, digest in sorted(claims.imports.items()):
+        yield _dependency(f"import/{name}", digest)
     for kind, digest in sorted(claims.schemas.items()):
         yield _dependency(f"schema/{kind}", digest)
 
@@ -213,7 +223,12 @@ def _claims(predicate: dict[str, Any]) -> RunClaims:
         seeds=tuple(external["seeds"]),
         repeats=external["repeats"],
         methods=tuple(
-            MethodClaim(**(item | {"limits": Limits(**item["limits"])}))
+            MethodClaim(
+                name=item["name"],
+                method_id=item["method_id"],
+                image=item.get("image"),
+                limits=Limits(**item["limits"]),
+            )
             for item in external["methods"]
         ),
         images=tuple(
@@ -224,6 +239,7 @@ def _claims(predicate: dict[str, Any]) -> RunClaims:
             if item["name"].startswith("image/") and "annotations" in item
         ),
         datasets=digests("dataset"),
+        imports=digests("import"),
         schemas=digests("schema"),
         source_commit=source["commit"],
         source_dirty=source["dirty"],
@@ -256,7 +272,7 @@ def _check_claims(claims: RunClaims) -> None:
     ):
         if len(set(names)) != len(names):
             _refuse("receipt.duplicate", f"a {what} is named twice")
-    used = {method.image for method in claims.methods}
+    used = {method.image for method in claims.methods} - {None}
     if used != set(images):
         _refuse("receipt.images", "the images bound are not those that the methods use")
 

@@ -6,11 +6,11 @@ these; documents, pairs or reviewers are a task's own business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from runner.canonical import Json
 from runner.datasets.lines import FileDigest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol as FrozenProtocol
     from runner.protocol.load import ProtocolDataset
+    from runner.row_faults import FaultLog
     from runner.rows import RowChecker
 
 
@@ -156,6 +157,18 @@ class Task(Protocol):
         shared: Any = None,
     ) -> InputReport:
         """Write what a method may see, and nothing else, into a new folder."""
+
+    # Importing ------------------------------------------------------------------------------
+
+    def import_rows(
+        self, source: BinaryIO, dataset: Any, ids: Sequence[str], faults: FaultLog
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield (key, row line) for the results in a file that was made elsewhere.
+
+        ``source`` is seekable and anybody's; its content tells the format. ``ids`` are the planned
+        keys: other rows may come too and are left out. A bad place is added to ``faults``; raise
+        ``RowRefused`` for a file that is none of the task's formats.
+        """
 
     # Scoring --------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from runner.canonical import Json
 from runner.datasets.beir import RetrievalDataset, Shape, load_beir
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol, ProtocolDataset
     from runner.retrieval_rows import RetrievalRows
+    from runner.row_faults import FaultLog
     from runner.tasks.retrieval_score import UnitScorer
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "entry_members",
     "entry_problems",
     "expected_ids",
+    "import_rows",
     "known_metrics",
     "load",
     "protocol_rules",
@@ -147,6 +149,15 @@ def expected_ids(
 def share_inputs(dataset: RetrievalDataset, folder: Path) -> BlindCorpus:
     """Write the documents without labels, once for all units of the dataset."""
     return write_blind_corpus(dataset, folder / "corpus.jsonl")
+
+
+def import_rows(
+    source: BinaryIO, dataset: RetrievalDataset, ids: Sequence[str], faults: FaultLog
+) -> Iterator[tuple[str, bytes]]:
+    """Yield rows of a TREC run, of BEIR's or MTEB's results, or of a file of rows."""
+    from runner.tasks import retrieval_import
+
+    return retrieval_import.import_rows(source, dataset, ids, faults)
 
 
 def row_checker() -> RetrievalRows:

@@ -59,6 +59,7 @@ CHANGES: dict[str, Any] = {
     "methods": (replace(METHOD, limits=replace(METHOD.limits, wall_ms=1)),),
     "images": (replace(IMAGE, published=False),),
     "datasets": {"tiny": LABEL},
+    "imports": {"theirs/tiny": LABEL},
     "schemas": {"run": LABEL},
     "source_commit": "cd" * 20,
     "source_dirty": True,

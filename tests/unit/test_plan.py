@@ -67,7 +67,7 @@ def test_every_default_is_filled_in(plan: Plan) -> None:
     assert plan.protocol_id == digest_of(PROTOCOL)
     assert (plan.splits, plan.repeats, plan.jobs) == (("all", "heldout"), 2, 1)
     okapi, mine = plan.methods
-    assert okapi.image.image_id == digest("a")
+    assert okapi.pin.image_id == digest("a")
     assert okapi.command == ("python3", "-m", "methods.okapi")
     assert okapi.config == {"k1": 1.2, "b": 0.75, "stem": False, "tokens": "words", "top": 10}
     assert (okapi.cache, okapi.waive, okapi.expect) == (False, (), Outcome.OK)
@@ -83,7 +83,7 @@ def test_every_default_is_filled_in(plan: Plan) -> None:
         tmp_bytes=256 << 20,
         shm_bytes=64 << 20,
     )
-    assert mine.image.manifest_digest == digest("e")
+    assert mine.pin.manifest_digest == digest("e")
     assert (mine.command, mine.config) == (("python3", "-m", "ranker"), {"depth": 3})
     assert (mine.limits.memory_bytes, mine.limits.pids) == (512 << 20, 64)
     assert (mine.waive, mine.expect, mine.cache) == (("swap",), Outcome.TIMEOUT, False)
@@ -414,7 +414,7 @@ def test_two_units_of_one_id_are_refused(plan: Plan) -> None:
 
 
 def test_an_image_without_digest_is_refused(plan: Plan) -> None:
-    image = asdict(replace(plan.methods[0].image, image_id=None, manifest_digest=None))
+    image = asdict(replace(plan.methods[0].pin, image_id=None, manifest_digest=None))
     document = tampered(plan, "methods", 0, "image", value=image, rehash=True)
     with pytest.raises(BundleError, match="image without a digest"):
         plan_from_document(document)
