@@ -47,8 +47,9 @@ class ImageClaim:
 class RunClaims:
     """What a signature binds. All digests are ``sha256:<hex>``; times RFC 3339 in UTC.
 
-    ``datasets`` maps names to fingerprints, ``imports`` maps ``method/dataset`` to the digest of the
-    file that was scored, ``schemas`` maps kinds to digests of the copies in the bundle. None is "not known" (source outside a repository) or "not there" (engine, challenge).
+    ``datasets`` maps names to fingerprints, ``imports`` maps ``method/dataset`` to the digest of
+    the file that was scored, ``schemas`` maps kinds to digests of the copies in the bundle. None is
+    "not known" (source outside a repository) or "not there" (engine, challenge).
     """
 
     benchmark_id: str
