@@ -64,7 +64,9 @@ class Level:
 class VerifyReport:
     """What was found. ``documents`` is None when they could not be read.
 
-    ``reproduction`` is the document of a bundle that is itself a re-execution of another.
+    ``reproduction`` is the document of a bundle that is itself a re-execution of another;
+    ``ignored`` are countersignatures by people whom this trust file does not know: no fault of
+    the bundle, and worth nothing.
     """
 
     faults: tuple[Fault, ...]
@@ -75,6 +77,7 @@ class VerifyReport:
     reviews: tuple[Review, ...] = ()
     documents: Documents | None = None
     reproduction: Mapping[str, Any] | None = None
+    ignored: tuple[Fault, ...] = ()
 
     def level(self, name: str) -> Level:
         """Return a level by its name in ``LEVELS``."""
@@ -117,6 +120,7 @@ class VerifyReport:
                 }
                 for review in self.reviews
             ],
+            "ignored": [{"file": f.file, "code": f.code} for f in self.ignored],
             "reproduction": self.reproduction
             and {name: self.reproduction[name] for name in ("original", "verdict", "reason")},
         }
@@ -145,7 +149,7 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
         reviews, review_faults = _reviews(request, opening.admission)
     shown = tuple(_distinct(faults)[:MAX_FAULTS])
     return VerifyReport(
-        faults=(*shown, *review_faults),
+        faults=(*shown, *(fault for fault in review_faults if not _is_strangers(fault))),
         intact=_intact(shown, opening.admission),
         recomputed=recomputed,
         reproduced=_reproduced(reviews, request.reviewers, intact=not shown),
@@ -153,6 +157,7 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
         reviews=reviews,
         documents=documents,
         reproduction=reproduction,
+        ignored=tuple(filter(_is_strangers, review_faults)),
     )
 
 
@@ -203,6 +208,11 @@ def _reviews(
     )
     folder = request.signatures or signatures_folder(request.bundle)
     return read_reviews(folder, subject, request.trust)
+
+
+def _is_strangers(fault: Fault) -> bool:
+    """Anybody may put a countersignature beside a bundle; that must not make it refused."""
+    return fault.code == "dsse.unknown-signer" or fault.code.startswith("trust.")
 
 
 def _reproduced(reviews: tuple[Review, ...], reviewers: int, *, intact: bool) -> Level:

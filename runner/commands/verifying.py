@@ -137,6 +137,7 @@ def signature_lines(report: VerifyReport) -> list[str]:
             f"reviewer    {review.principal} (key {review.signer.keyid[:16]}): {what}, "
             f"claimed {review.time_created}{words}"
         )
+    lines += [f"ignored     {fault.file}: {fault.message}" for fault in report.ignored]
     if report.reproduction is not None:
         original = report.reproduction["original"]["manifest_sha256"]
         lines.append(f"re-executes bundle sha256:{original}: {report.reproduction['verdict']}")
