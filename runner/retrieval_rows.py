@@ -65,9 +65,14 @@ class RetrievalRows:
     kind = "row-retrieval"
     key_noun = "query id"
 
-    def __init__(self, ids: RetrievalIds | None) -> None:
-        """Check ids against ``ids``; None accepts any id of valid length (no data at hand)."""
+    def __init__(self, ids: RetrievalIds | None, *, whole: bool = False) -> None:
+        """Check ids against ``ids``; None accepts any id of valid length (no data at hand).
+
+        ``whole``: a row without an error must rank every document.
+        """
         import orjson
+
+        self._whole = whole
 
         self.expected = None if ids is None else ids.queries
         self._documents = None if ids is None else ids.documents
@@ -82,6 +87,7 @@ class RetrievalRows:
         if (
             (documents and not self._sound(documents, numbers))
             or not _sound_scalars(row, documents)
+            or self._lacks(documents, row["error"])
             or not _no_duplicate_key(line, row, documents)
         ):
             return None
@@ -132,6 +138,11 @@ class RetrievalRows:
                     "rows.unknown-document", f"document {shown(name)} is not in the corpus"
                 )
             seen.add(name)
+        if self._documents is not None and self._lacks([name for name, _ in ranking], error):
+            raise RowRefused(
+                "rows.incomplete-ranking",
+                f"{len(ranking)} of {len(self._documents)} documents are ranked; all must be",
+            )
         return RetrievalRow(
             document["query_id"],
             [name for name, _ in ranking],
@@ -139,6 +150,11 @@ class RetrievalRows:
             document["latency_ms"],
             error,
         )
+
+    def _lacks(self, documents: list[str], error: str | None) -> bool:
+        """Tell whether distinct known documents are fewer than there must be."""
+        known = self._documents
+        return self._whole and error is None and known is not None and len(documents) != len(known)
 
     def _sound(self, documents: list[Any], numbers: list[Any]) -> bool:
         """Tell whether all are distinct known ids beside plain finite numbers."""

@@ -151,9 +151,10 @@ def _row_faults(record: UnitOutcome, report: RowsReport | None) -> Iterator[Faul
 
 def _key_faults(documents: Documents, record: UnitOutcome, keys: list[str]) -> Iterator[Fault]:
     """Are these exactly the planned queries? The protocol has their number and digest."""
-    splits = documents.protocol.dataset(record.unit.dataset).splits
-    asked = set(documents.plan.splits)
-    name = "all" if "all" in asked or len(asked) > 1 else next(iter(asked))
+    entry = documents.protocol.dataset(record.unit.dataset)
+    splits, asked = entry.splits, set(documents.plan.splits)
+    whole = "all" in asked or len(asked) > 1 or entry.task == "pair"
+    name = "all" if whole else next(iter(asked))
     found = ids_sha256(split_order(keys))
     if len(keys) != splits[name].queries or found != splits[name].ids_sha256:
         message = f"its query ids are not those of split {name}: some are missing, or others there"

@@ -9,13 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from runner.metrics.pair_names import DECIDED, METRICS, RANKED
+
+__all__ = [
+    "DECIDED",
+    "METRICS",
+    "RANKED",
+    "Classes",
+    "Confusion",
+    "all_metrics",
+    "all_positive_f1",
+    "auroc",
+    "average_precision",
+    "base_rate",
+    "best_threshold",
+    "classes",
+    "confusion",
+    "decided",
+    "placements",
+    "precisions",
+    "ranked",
+]
+
 if TYPE_CHECKING:
     from numpy import bool_, float64, int64
     from numpy.typing import NDArray
-
-RANKED = ("average_precision", "auroc")
-DECIDED = ("f1", "precision", "recall", "accuracy")
-METRICS = (*RANKED, *DECIDED)
 
 
 class Classes(NamedTuple):

@@ -25,6 +25,10 @@ _RESTORE = (
 )
 
 
+#: Formats whose digests are of tables in canonical order, which only their loader can take.
+ROW_ORDER_FREE = frozenset({"code-pairs", "code-retrieval"})
+
+
 def bind(protocol: Protocol, data_root: Path | None) -> dict[str, Dataset]:
     """Load every dataset of a protocol, in its order, and prove that it is the frozen one.
 
@@ -58,11 +62,12 @@ def locate(
 ) -> tuple[Path, Path]:
     """Return (the dataset's folder, the root that none of its files may leave).
 
-    With ``below_root`` the folder is the data root itself.
+    With ``below_root`` the folder is the data root itself. A dataset named ``a-b`` may lie in
+    ``a/b`` too, beside other datasets of collection ``a``.
     """
     check_name(name, "dataset")
     if data_root is not None:
-        return (data_root if below_root else data_root / name), data_root
+        return (data_root if below_root else _folder_of(name, data_root)), data_root
     if roots and name in roots:
         return roots[name], roots[name]
     raise DataError(
@@ -73,6 +78,16 @@ def locate(
     )
 
 
+def _folder_of(name: str, data_root: Path) -> Path:
+    own = data_root / name
+    if own.exists():
+        return own
+    parts = name.split("-")
+    splits = range(1, len(parts))
+    nested = [data_root / "-".join(parts[:at]) / "-".join(parts[at:]) for at in splits]
+    return next((folder for folder in nested if folder.is_dir()), own)
+
+
 def bind_dataset(
     entry: ProtocolDataset, folder: Path, root: Path, calibration: int | None
 ) -> Dataset:
@@ -81,6 +96,8 @@ def bind_dataset(
     try:
         dataset = cast(Dataset, task.load(entry.name, entry.document, folder, root))
     except DataError as error:
+        if entry.format in ROW_ORDER_FREE:
+            raise
         # A damaged file rarely parses. That it changed is the cause; the parse error a symptom.
         found = _hash_files(entry, folder, root)
         if found is None or found == entry.files:

@@ -18,7 +18,17 @@ SCHEMA = "sealbench/fingerprint/v1"
 
 #: Members of an entry that say where content came from or how it is used, not what it is.
 NOT_CONTENT = frozenset(
-    {"name", "fingerprint", "splits", "queries_without_positives", "source", "selection"}
+    {
+        "name",
+        "fingerprint",
+        "splits",
+        "queries_without_positives",
+        "source",
+        "selection",
+        "similarity_options",
+        "split",
+        "validation_split",
+    }
 )
 
 

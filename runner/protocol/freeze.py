@@ -38,7 +38,7 @@ def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], d
     check_metrics(manifest)
     entries, roots = [], {}
     for declared in manifest.datasets:
-        folder, root = locate(declared.name, data_root, below_root=names_places(declared.options))
+        folder, root = _place(declared, data_root)
         dataset = _load(declared, folder, root)
         entries.append(_entry(declared, dataset, manifest))
         roots[declared.name] = str(folder.resolve())
@@ -52,6 +52,14 @@ def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], d
     }
     parse_protocol(canonical_bytes(local), manifest.path)  # what we write, we can read
     return protocol, local
+
+
+def _place(declared: FreezeDataset, data_root: Path) -> tuple[Path, Path]:
+    """Where the data lie: as declared by ``path``, which never enters the protocol's identity."""
+    path = declared.options.get("path")
+    if path is not None:
+        return data_root / str(path), data_root
+    return locate(declared.name, data_root, below_root=names_places(declared.options))
 
 
 def check_metrics(manifest: FreezeManifest) -> None:
@@ -107,6 +115,7 @@ def _entry(declared: FreezeDataset, dataset: Dataset, manifest: FreezeManifest) 
         },
         **task.entry_members(dataset, declared, manifest),
         "source": {
+            **_checksum(declared),
             "url": declared.source_url,
             "revision": declared.source_revision,
             "licence": declared.licence,
@@ -115,6 +124,12 @@ def _entry(declared: FreezeDataset, dataset: Dataset, manifest: FreezeManifest) 
         },
         "selection": declared.selection,
     }
+
+
+def _checksum(declared: FreezeDataset) -> dict[str, str]:
+    """The checksum of the whole folder, which loading has verified, where one is declared."""
+    found = declared.options.get("source_checksum")
+    return {} if found is None else {"checksum": str(found)}
 
 
 def _document(manifest: FreezeManifest, entries: list[dict[str, Any]]) -> dict[str, Any]:

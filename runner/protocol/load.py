@@ -17,7 +17,7 @@ from runner.datasets.lines import FileDigest
 from runner.errors import BundleError, ProtocolError, Where
 from runner.model import Limits
 from runner.protocol.fingerprint import fingerprint_of
-from runner.protocol.splits import ALL, CALIBRATION, HELDOUT
+from runner.protocol.splits import ALL, CALIBRATION, HELDOUT, TEST
 from runner.schemas import validate
 from runner.tasks import task_module, tasks_of
 
@@ -80,7 +80,10 @@ class Protocol:
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that every dataset of the protocol has."""
-        return (ALL,) if self.calibration is None else (ALL, CALIBRATION, HELDOUT)
+        if self.calibration is not None:
+            return (ALL, CALIBRATION, HELDOUT)
+        have = [dataset.splits for dataset in self.datasets]
+        return tuple(name for name in have[0] if all(name in splits for splits in have))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -215,8 +218,9 @@ def _dataset_contradictions(dataset: ProtocolDataset, protocol: Protocol) -> Ite
     if not protocol.metrics_of(dataset.task):
         yield f"the protocol has no metric for task {dataset.task}"
     counts = {name: fact.queries for name, fact in dataset.splits.items()}
-    if set(counts) != set(protocol.splits):
-        yield f"its splits are not {', '.join(protocol.splits)}"
+    by_hash = {ALL} if protocol.calibration is None else {ALL, CALIBRATION, HELDOUT}
+    if set(counts) != by_hash and not (TEST in counts and by_hash == {ALL}):
+        yield f"its splits are not {', '.join(sorted(by_hash))}"
         return
     calibration = protocol.calibration
     if calibration is not None and (

@@ -13,6 +13,8 @@ from runner.errors import ProtocolError
 
 ALGORITHM = "sha256-id-order"
 ALL, CALIBRATION, HELDOUT = "all", "calibration", "heldout"
+#: Splits that a maintainer made, not the hash rule.
+VALIDATION, TEST = "validation", "test"
 
 
 def split_order(ids: Iterable[str]) -> tuple[str, ...]:

@@ -13,11 +13,13 @@ from runner.tasks.api import Task
 
 _MODULES = {
     "retrieval": "runner.tasks.retrieval",
+    "pair": "runner.tasks.pair",
     "expertise": "runner.tasks.expertise",
 }
 #: A benchmark's category -> the tasks that its datasets may have; the first one sets the rules.
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "retrieval": ("retrieval",),
+    "plagiarism": ("pair", "retrieval"),
     "expertise": ("expertise",),
 }
 

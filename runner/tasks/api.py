@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from runner.canonical import Json
 from runner.datasets.lines import FileDigest
@@ -59,6 +59,14 @@ class InputReport:
     files: tuple[FileDigest, ...]
 
 
+class Ratio(NamedTuple):
+    """A metric as sum of numerators / sum of denominators, one of each for every block (a query, a
+    group of pairs); 0 / 0 is 0. Blocks are what two methods are compared on."""
+
+    numerators: NDArray[float64]
+    denominators: NDArray[float64]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitScore:
     """One unit on one split; the members are those of ``results.ScoredUnit``.
@@ -67,7 +75,8 @@ class SplitScore:
     ``reasons``. An interval comes from ``replicates`` (per metric, its value on each of
     ``bootstrap.RESAMPLES`` resamples, equal draws for every method) or, for a plain mean, from
     ``samples`` (the values that the mean is over). ``linear``: its limits are interpolated between
-    replicates, as numpy does by default; else they are those of the nearest rank.
+    replicates, as numpy does by default; else they are those of the nearest rank. ``ratios`` say
+    what two methods are compared on, where ``samples`` do not.
     """
 
     split: str
@@ -77,6 +86,7 @@ class SplitScore:
     samples: Mapping[str, NDArray[float64]] = field(default_factory=dict)
     replicates: Mapping[str, NDArray[float64]] = field(default_factory=dict)
     linear: bool = False
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
     summary: Mapping[str, Any] | None = None
 
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from runner.canonical import Json
-from runner.datasets.beir import RetrievalDataset, Shape, load_beir
+from runner.datasets.beir import Shape, load_beir
 from runner.errors import ProtocolError
 from runner.metrics.names import is_metric, parse_metric
 from runner.protocol.policies import check_query_policy
-from runner.protocol.splits import ALL, union_of
+from runner.protocol.splits import ALL, TEST, union_of
 from runner.protocol.splits import split_ids as ids_of_splits
-from runner.tasks.retrieval_inputs import BlindCorpus, write_blind_corpus, write_blind_inputs
+from runner.tasks.code_collection import FORMAT as CODE
+from runner.tasks.code_collection import CodeRetrievalDataset, Collection, load_collection
+from runner.tasks.pair import check_count, kept_members, refuse_calibration
+from runner.tasks.retrieval_inputs import BlindCorpus, write_blind_corpus
+from runner.tasks.retrieval_inputs import write_blind_inputs as write_inputs
 
 if TYPE_CHECKING:
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol, ProtocolDataset
     from runner.retrieval_rows import RetrievalRows
     from runner.row_faults import FaultLog
+    from runner.tasks.api import InputReport, TaskOptions
     from runner.tasks.retrieval_score import UnitScorer
 
 __all__ = [
@@ -72,21 +78,28 @@ def protocol_rules(manifest: FreezeManifest) -> dict[str, Json]:
     }
 
 
-def load(name: str, source: Mapping[str, Any], folder: Path, root: Path) -> RetrievalDataset:
-    """Load a collection; ``source`` has ``format``, ``qrels`` and maybe ``expect``."""
+def load(name: str, source: Mapping[str, Any], folder: Path, root: Path) -> Collection:
+    """Load a collection; ``source`` has ``format``, for BEIR ``qrels``, and maybe ``expect``."""
+    if source["format"] == CODE:
+        found = load_collection(name, source, folder, root)
+        for what, count in source.get("expect", {}).items():
+            check_count(name, what, found.content["counts"][what], count)
+        return found
     if source["format"] != "beir":
         raise ProtocolError(
             "protocol.unknown-format",
             f"no adapter reads format {source['format']!r} for dataset {name}",
-            fix="use beir",
+            fix=f"use beir or {CODE}",
         )
     expect = source.get("expect", {})
     shape = Shape(documents=expect.get("documents"), queries=expect.get("queries"))
     return load_beir(folder, name=name, qrels_split=source["qrels"], root=root, shape=shape)
 
 
-def content_of(dataset: RetrievalDataset) -> dict[str, Any]:
+def content_of(dataset: Collection) -> dict[str, Any]:
     """Return the part of a protocol's dataset entry that the content alone determines."""
+    if isinstance(dataset, CodeRetrievalDataset):
+        return dict(dataset.content)
     payload = dataset.payload
     return {
         "task": "retrieval",
@@ -108,23 +121,31 @@ def content_of(dataset: RetrievalDataset) -> dict[str, Any]:
 
 
 def entry_members(
-    dataset: RetrievalDataset, declared: FreezeDataset, manifest: FreezeManifest
+    dataset: Collection, declared: FreezeDataset, manifest: FreezeManifest
 ) -> dict[str, Any]:
     """Name the queries without positives; the policy on them must be settled and described."""
     without = dataset.queries_without_positives
     policy = str(manifest.rules["queries_without_positives"])
     check_query_policy(policy, without, declared.selection)
-    return {"queries_without_positives": list(without)}
+    kept = kept_members(declared) if isinstance(dataset, CodeRetrievalDataset) else {}
+    return {"queries_without_positives": list(without), **kept}
 
 
-def split_ids(dataset: RetrievalDataset, calibration: int | None) -> dict[str, tuple[str, ...]]:
+def split_ids(dataset: Collection, calibration: int | None) -> dict[str, tuple[str, ...]]:
     """Return the judged queries of every split, each in split order."""
+    if isinstance(dataset, CodeRetrievalDataset):
+        refuse_calibration(calibration)
+        every = ids_of_splits(dataset.queries.keys(), None)
+        return {**every, TEST: every[ALL]}
     return ids_of_splits(dataset.queries.keys(), calibration)
 
 
 def entry_problems(entry: ProtocolDataset, protocol: Protocol) -> Iterator[str]:
     """Say in which ways an entry contradicts itself."""
-    expected = ("corpus.jsonl", "queries.jsonl", f"qrels/{entry.document['qrels']}.tsv")
+    if entry.format == CODE:
+        expected: tuple[str, ...] = ("files.csv", "queries.csv", "corpus.csv", "qrels.csv")
+    else:
+        expected = ("corpus.jsonl", "queries.jsonl", f"qrels/{entry.document['qrels']}.tsv")
     if tuple(file.name for file in entry.files) != expected:
         yield f"its files are not {', '.join(expected)}"
     count = entry.splits[ALL].queries
@@ -139,20 +160,33 @@ def entry_problems(entry: ProtocolDataset, protocol: Protocol) -> Iterator[str]:
         yield "the protocol has no rule for queries without positives"
 
 
-def expected_ids(
-    protocol: Protocol, dataset: RetrievalDataset, splits: Iterable[str]
-) -> tuple[str, ...]:
+def expected_ids(protocol: Protocol, dataset: Collection, splits: Iterable[str]) -> tuple[str, ...]:
     """Return the queries that a method must answer for these splits, in the order of ``all``."""
     return union_of(split_ids(dataset, protocol.calibration), splits)
 
 
-def share_inputs(dataset: RetrievalDataset, folder: Path) -> BlindCorpus:
+def share_inputs(dataset: Collection, folder: Path) -> BlindCorpus:
     """Write the documents without labels, once for all units of the dataset."""
     return write_blind_corpus(dataset, folder / "corpus.jsonl")
 
 
+def write_blind_inputs(
+    dataset: Collection,
+    ids: Sequence[str],
+    task: TaskOptions,
+    folder: Path,
+    *,
+    shared: BlindCorpus | None = None,
+) -> InputReport:
+    """Write what a method may see; over sources it is asked for whole rankings."""
+    if isinstance(dataset, CodeRetrievalDataset):
+        options = {**task.options, **dataset.options}
+        task = replace(task, top_k=dataset.document_count, options=options)
+    return write_inputs(dataset, ids, task, folder, shared=shared)
+
+
 def import_rows(
-    source: BinaryIO, dataset: RetrievalDataset, ids: Sequence[str], faults: FaultLog
+    source: BinaryIO, dataset: Collection, ids: Sequence[str], faults: FaultLog
 ) -> Iterator[tuple[str, bytes]]:
     """Yield rows of a TREC run, of BEIR's or MTEB's results, or of a file of rows."""
     from runner.tasks import retrieval_import
@@ -168,7 +202,7 @@ def row_checker() -> RetrievalRows:
 
 
 def unit_scorer(
-    dataset: RetrievalDataset,
+    dataset: Collection,
     protocol: Protocol,
     splits: Sequence[str],
     *,

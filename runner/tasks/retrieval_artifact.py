@@ -37,8 +37,14 @@ class ScoreArtifact:
         queries: Sequence[str],
         qrels: Mapping[str, Mapping[str, int]],
         top_k: int,
+        *,
+        names: Mapping[str, str] | None = None,
     ) -> None:
-        """Write to ``path``, which must not exist yet, in the order of ``queries``."""
+        """Write to ``path``, which must not exist yet, in the order of ``queries``.
+
+        ``names`` maps ids of queries and documents to those that are written, where they differ.
+        """
+        self._names = names or {}
         self._path, self._qrels, self._top_k = path, qrels, top_k
         self._index = {query: position for position, query in enumerate(queries)}
         self._starts = array("q", [_NOT_SEEN]) * len(queries)
@@ -81,9 +87,11 @@ class ScoreArtifact:
         return FileDigest(name=self._path.name, sha256=digest.hexdigest(), size=size)
 
     def _lines(self, query: str, ranking: list[tuple[str, float]]) -> bytes:
-        grades = self._qrels[query]
+        grades, names = self._qrels[query], self._names
+        asked = names.get(query, query)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(
-            (query, document, grades.get(document, 0), repr(score)) for document, score in ranking
+            (asked, names.get(document, document), grades.get(document, 0), repr(score))
+            for document, score in ranking
         )
         return text.getvalue().encode("utf-8")

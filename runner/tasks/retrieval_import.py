@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from runner.datasets.beir import RetrievalDataset
 from runner.row_faults import FaultLog, RowRefused
 from runner.rows import file_lines
 from runner.strict_json import strict_loads
+from runner.tasks.code_collection import Collection
 from runner.trec import trec_to_rows
 
 #: BEIR's JSON is parsed whole, at several times its size in memory. A TREC run is streamed.
@@ -26,7 +26,7 @@ _RANKING = b',"ranking":'
 
 
 def import_rows(
-    source: BinaryIO, dataset: RetrievalDataset, ids: Sequence[str], faults: FaultLog
+    source: BinaryIO, dataset: Collection, ids: Sequence[str], faults: FaultLog
 ) -> Iterator[tuple[str, bytes]]:
     """Yield (query id, row line) for what stands in a file; see ``api.Task.import_rows``."""
     head = _first_line(source)
@@ -68,7 +68,7 @@ def _rows(source: BinaryIO) -> Iterator[tuple[str, bytes]]:
         yield str(document.get("query_id")), _line({**document, "latency_ms": None})
 
 
-def _beir(source: BinaryIO, dataset: RetrievalDataset) -> Iterator[tuple[str, bytes]]:
+def _beir(source: BinaryIO, dataset: Collection) -> Iterator[tuple[str, bytes]]:
     data = source.read(MAX_JSON_BYTES + 1)
     if len(data) > MAX_JSON_BYTES:
         message = f"more than {MAX_JSON_BYTES} bytes of JSON: convert it to a TREC run"

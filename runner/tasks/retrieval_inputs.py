@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.canonical import canonical_bytes
-from runner.datasets.beir import CORPUS, QUERIES, RetrievalDataset, query_line
+from runner.datasets.beir import CORPUS, QUERIES, query_line
 from runner.datasets.lines import FileDigest
 from runner.tasks.api import InputReport, TaskOptions
 from runner.tasks.blind import FOLDER_MODE, make_folder, share_file, write_file
+from runner.tasks.code_collection import Collection
 
 TASK = "task.json"
 
@@ -28,7 +29,7 @@ class BlindCorpus:
     digest: FileDigest
 
 
-def write_blind_corpus(dataset: RetrievalDataset, path: Path) -> BlindCorpus:
+def write_blind_corpus(dataset: Collection, path: Path) -> BlindCorpus:
     """Write the documents of a dataset once, in corpus order.
 
     Raises ``DataError`` if the corpus is no longer the one that was loaded, ``StorageError`` if
@@ -39,7 +40,7 @@ def write_blind_corpus(dataset: RetrievalDataset, path: Path) -> BlindCorpus:
 
 
 def write_blind_inputs(
-    dataset: RetrievalDataset,
+    dataset: Collection,
     query_ids: Sequence[str],
     task: TaskOptions,
     folder: Path,
@@ -79,7 +80,7 @@ def discard_inputs(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _task_bytes(dataset: RetrievalDataset, queries: int, task: TaskOptions) -> bytes:
+def _task_bytes(dataset: Collection, queries: int, task: TaskOptions) -> bytes:
     return canonical_bytes(
         {
             "schema": "sealbench/task/v1",

@@ -6,13 +6,12 @@ hash and score in one pass. Memory holds a row of numbers a query.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from runner.datasets.beir import RetrievalDataset
 from runner.metrics.names import parse_metric
 from runner.metrics.qrels import Qrels
 from runner.metrics.ranking import NOT_FULL, PerQuery, RankingScorer
@@ -21,9 +20,10 @@ from runner.metrics.summary import SummaryBuilder
 from runner.model import RowsReport
 from runner.protocol.load import Protocol
 from runner.protocol.policies import EXCLUDE
-from runner.protocol.splits import split_ids, union_of
+from runner.protocol.splits import ALL, TEST, split_ids, union_of
 from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows
 from runner.tasks.api import SplitScore, UnitScores
+from runner.tasks.code_collection import CodeRetrievalDataset, Collection
 from runner.tasks.retrieval_artifact import ScoreArtifact
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class UnitScorer:
 
     def __init__(
         self,
-        dataset: RetrievalDataset,
+        dataset: Collection,
         protocol: Protocol,
         splits: Sequence[str],
         *,
@@ -50,7 +50,7 @@ class UnitScorer:
         artifact's folder cannot be written.
         """
         self._dataset, self._protocol = dataset, protocol
-        every = split_ids(dataset.queries.keys(), protocol.calibration)
+        every = _splits(dataset, protocol)
         self._asked = union_of(every, splits)
         self._splits = {name: every[name] for name in splits}
         self._metrics = tuple(map(parse_metric, protocol.metrics_of("retrieval")))
@@ -58,12 +58,17 @@ class UnitScorer:
         self._summaries = {
             name: SummaryBuilder(ids, top_k=protocol.top_k) for name, ids in self._splits.items()
         }
-        self._fullness = _Fullness(dataset.document_count, protocol.top_k)
+        # Over sources, rankings are whole and no depth cuts them.
+        self._whole = isinstance(dataset, CodeRetrievalDataset)
+        self._depth = dataset.document_count if self._whole else protocol.top_k
+        self._fullness = _Fullness(dataset.document_count, self._depth)
         self._scorer: RankingScorer | None = None
         self._artifact = (
             None
             if artifact is None
-            else ScoreArtifact(artifact, self._asked, dataset.qrels, protocol.top_k)
+            else ScoreArtifact(
+                artifact, self._asked, dataset.qrels, self._depth, names=_names(dataset)
+            )
         )
 
     def __enter__(self) -> UnitScorer:
@@ -80,7 +85,8 @@ class UnitScorer:
 
     def checker(self) -> RetrievalRows:
         """Return the checker of rows that this scorer can take."""
-        return RetrievalRows(RetrievalIds.of(self._asked, self._dataset.documents))
+        ids = RetrievalIds.of(self._asked, self._dataset.documents)
+        return RetrievalRows(ids, whole=self._whole)
 
     def add(self, rows: Sequence[RetrievalRow]) -> None:
         """Take in checked rows, in any order, each query once."""
@@ -117,7 +123,7 @@ class UnitScorer:
         return RankingScorer(
             self._qrels,
             self._metrics,
-            top_k=self._protocol.top_k,
+            top_k=self._depth,
             full_rankings=self._fullness.full,
         )
 
@@ -148,6 +154,16 @@ class UnitScorer:
             },
             summary=self._summaries[name].result().as_dict(),
         )
+
+
+def _splits(dataset: Collection, protocol: Protocol) -> dict[str, tuple[str, ...]]:
+    every = split_ids(dataset.queries.keys(), protocol.calibration)
+    return {**every, TEST: every[ALL]} if isinstance(dataset, CodeRetrievalDataset) else every
+
+
+def _names(dataset: Collection) -> Mapping[str, str]:
+    """What a score artifact calls queries and documents."""
+    return dataset.real if isinstance(dataset, CodeRetrievalDataset) else {}
 
 
 class _Fullness:

@@ -158,7 +158,7 @@ def test_another_choice_of_qrels_is_another_dataset(tmp_path: Path) -> None:
         ({"category": "pair"}, ProtocolError, "protocol.unknown-category"),
         ({"version": "1"}, ProtocolError, "schema.pattern"),
         ({"datasets": MANIFEST.datasets * 2}, ProtocolError, "protocol.inconsistent"),
-        ({"dataset_task": "pair"}, ProtocolError, "protocol.unknown-task"),
+        ({"dataset_task": "tables"}, ProtocolError, "protocol.unknown-task"),
         ({"dataset_format": "csv"}, ProtocolError, "protocol.unknown-format"),
         ({"dataset_source_revision": "main"}, ProtocolError, "protocol.mutable-revision"),
         ({"dataset_selection": " "}, ProtocolError, "protocol.no-selection"),

@@ -1,0 +1,43 @@
+"""Which pairs are scored, and which are asked: all of them as soon as a threshold is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runner.errors import ProtocolError
+from runner.protocol.splits import ALL, TEST, VALIDATION, split_order
+from runner.tasks.pair_dataset import PairDataset
+
+__all__ = ["ALL", "TEST", "VALIDATION", "asked_ids", "ids_of", "splits_of"]
+
+
+def splits_of(dataset: PairDataset) -> dict[str, tuple[str, ...]]:
+    """Return the opaque ids of every split, each in split order."""
+    names = (ALL, TEST) if dataset.validation is None else (ALL, VALIDATION, TEST)
+    return {name: split_order(ids_of(dataset, name)) for name in names}
+
+
+def ids_of(dataset: PairDataset, split: str) -> tuple[str, ...]:
+    """Return the ids of one split; ``ProtocolError`` for a split that does not exist."""
+    if split == ALL:
+        return dataset.ids
+    if split == TEST:
+        return dataset.part_ids(validation=False)
+    if split == VALIDATION and dataset.validation is not None:
+        return dataset.part_ids(validation=True)
+    raise ProtocolError(
+        "protocol.unknown-split",
+        f"dataset {dataset.name} has no split {split!r}",
+        fix="use all, test, or validation where there are validation pairs",
+    )
+
+
+def asked_ids(dataset: PairDataset, splits: Iterable[str]) -> tuple[str, ...]:
+    """Return the pairs that a method must score: every pair of the dataset.
+
+    Validation pairs are asked beside test pairs in any case, so that a method cannot tell from
+    what it is asked whether a threshold is being fitted.
+    """
+    for split in splits:
+        ids_of(dataset, split)
+    return dataset.ids
