@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from runner.canonical import Json, digest_of
-from runner.model import ImagePin, ImportedFile, MethodPlan, Plan, Unit
+from runner.model import ImagePin, ImportedFile, MethodPlan, NetworkPolicy, Plan, Unit
 
 METHOD_ID_SCHEMA = "sealbench/method-id/v1"
 PRECOMPUTED_ID_SCHEMA = "sealbench/precomputed-id/v1"
@@ -21,9 +22,18 @@ UNIT_ID_SCHEMA = "sealbench/unit-id/v1"
 
 
 def method_id(
-    pin: ImagePin, command: Sequence[str], config: Mapping[str, Json], *, cache: bool
+    pin: ImagePin,
+    command: Sequence[str],
+    config: Mapping[str, Json],
+    *,
+    cache: bool,
+    given: Mapping[str, Json] = MappingProxyType({}),
 ) -> str:
-    """Return the identity of a method: what runs, and with which settings. Names are not in it."""
+    """Return the identity of a method: what runs, and with which settings. Names are not in it.
+
+    ``given`` is what it gets beside inputs, such as hosts to reach; a method that gets nothing
+    has the identity that it would have if there were no such things.
+    """
     return digest_of(
         {
             "schema": METHOD_ID_SCHEMA,
@@ -31,8 +41,23 @@ def method_id(
             "command": list(command),
             "config": dict(config),
             "cache": cache,
+            **given,
         }
     )
+
+
+def given_to(
+    network: NetworkPolicy | None, recordings: Iterable[ImportedFile] = ()
+) -> dict[str, Json]:
+    """Return the part of a method's identity that is neither image nor settings.
+
+    Secrets are none: whose key pays for an answer does not change it.
+    """
+    found: dict[str, Json] = {}
+    if network is not None:
+        found["network"] = {"allow": list(network.allow), "max_bytes": network.max_bytes}
+    files: dict[str, Json] = {file.dataset: file.sha256 for file in recordings}
+    return found | ({"recordings": files} if files else {})
 
 
 def precomputed_id(files: Iterable[ImportedFile]) -> str:
@@ -45,7 +70,8 @@ def id_of(method: MethodPlan) -> str:
     """Return the identity that follows from what a method is."""
     if method.image is None:
         return precomputed_id(method.precomputed)
-    return method_id(method.image, method.command, method.config, cache=method.cache)
+    given = given_to(method.network, method.recordings)
+    return method_id(method.image, method.command, method.config, cache=method.cache, given=given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.access_read import read_network, read_secrets
 from runner.canonical import Json
 from runner.errors import ManifestError, ProtocolError
 from runner.manifest_read import (
@@ -21,9 +22,10 @@ from runner.manifest_read import (
     raise_first,
     read_manifest,
 )
-from runner.model import Limits, Outcome, Plan
+from runner.model import Limits, NetworkPolicy, Outcome, Plan
 from runner.protocol.policies import check_revision
 from runner.schema_faults import suggest
+from runner.secret_refs import SecretRef
 from runner.yamlstrict import Places
 
 
@@ -47,12 +49,21 @@ class MethodSpec:
     cache: bool | None  # None: as the image declares, else false
     waive: tuple[str, ...]
     expect: Outcome
+    network: NetworkPolicy | None = None
+    secrets: tuple[SecretRef, ...] = ()
+    recordings: Path | None = None  # a path like ``precomputed``
 
     def imported_path(self, dataset: str) -> Path:
         """The file of results for a dataset; ``ValueError`` for a method that is executed."""
         if self.precomputed is None:
             raise ValueError(f"{self.name} is not precomputed")
         return Path(str(self.precomputed).replace("{dataset}", dataset))
+
+    def recording_path(self, dataset: str) -> Path:
+        """The file that is replayed for a dataset; ``ValueError`` for a method without."""
+        if self.recordings is None:
+            raise ValueError(f"{self.name} replays nothing")
+        return Path(str(self.recordings).replace("{dataset}", dataset))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +77,8 @@ class RunManifest:
     protocol_id: str | None
     data_root: Path | None
     splits: tuple[str, ...]
+    tuned: bool  # chosen on data: the held-out split then needs a configuration freeze
+    config_freeze: Path | None
     seed: int | None  # None: the protocol's
     repeats: int
     jobs: int
@@ -168,6 +181,7 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
     path, data, faults = checked.path, checked.data, Faults(checked.places)
     base = path.parent
     data_root = data.get("data_root")
+    config_freeze = data.get("config_freeze")
     splits = list(data["splits"])
     faults.unique("split", splits, "splits")
     methods = tuple(
@@ -182,6 +196,8 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
         protocol_id=data.get("protocol_id"),
         data_root=data_root and faults.relative_path(data_root, base, "data_root"),
         splits=tuple(splits),
+        tuned=data.get("tuned", False),
+        config_freeze=config_freeze and faults.relative_path(config_freeze, base, "config_freeze"),
         seed=data.get("seed"),
         repeats=data.get("repeats", 1),
         jobs=data.get("jobs", 1),
@@ -195,6 +211,7 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
 
 def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) -> MethodSpec:
     command, precomputed = entry.get("command"), entry.get("precomputed")
+    recordings = entry.get("recordings")
     place = ("methods", index)
     for key in _OF_EXECUTION & entry.keys() if precomputed is not None else ():
         message = f"{key} is for what is executed, and {entry['name']!r} is precomputed"
@@ -210,11 +227,18 @@ def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) ->
         cache=entry.get("cache"),
         waive=tuple(entry.get("waive", ())),
         expect=Outcome(entry.get("expect", Outcome.OK)),
+        network=read_network(entry, faults, *place),
+        secrets=read_secrets(entry, base, faults, *place),
+        recordings=recordings and faults.relative_path(recordings, base, *place, "recordings"),
     )
 
 
 #: What a precomputed method cannot have.
-_OF_EXECUTION = frozenset({"image", "method", "command", "config", "limits", "cache", "waive"})
+_OF_EXECUTION = frozenset({"image", "method", "command", "config", "limits", "cache", "waive"}) | {
+    "network",
+    "secrets",
+    "recordings",
+}
 
 
 def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[ManifestError, ...]]:

@@ -74,6 +74,36 @@ class ImportedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPolicy:
+    """The hosts that a method may reach, as ``host:port``, sorted; a unit's bytes both ways."""
+
+    allow: tuple[str, ...]
+    max_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostUse:
+    """What went to one allowed host. ``failed``: connections that could not be made."""
+
+    connections: int = 0
+    failed: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkUse:
+    """What went through a unit's proxy; keys are ``host:port``. ``refused`` names the first of
+    the targets that were not allowed, ``refused_total`` counts all attempts; ``capped`` tells
+    whether the policy's bytes were used up."""
+
+    hosts: Mapping[str, HostUse]
+    refused: Mapping[str, int]
+    refused_total: int
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MethodPlan:
     """One method with every default filled in.
 
@@ -91,6 +121,9 @@ class MethodPlan:
     waive: tuple[str, ...] = ()
     expect: Outcome = Outcome.OK
     precomputed: tuple[ImportedFile, ...] = ()
+    network: NetworkPolicy | None = None  # None: no host at all
+    secrets: tuple[str, ...] = ()  # names; values are nowhere but in the supervisor
+    recordings: tuple[ImportedFile, ...] = ()  # what it replays, one file for each dataset
 
     @property
     def pin(self) -> ImagePin:
@@ -187,6 +220,7 @@ class Evidence:
     warnings: tuple[str, ...] = ()
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     imported: str | None = None  # digest of the file that was scored; nothing was executed
+    network: NetworkUse | None = None  # None: it had no way out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 from runner.canonical import digest_of
+from runner.egress.targets import entry_problem, parse_target
 from runner.errors import BundleError, Where
 from runner.ids import id_of, unit_seed
-from runner.model import ImagePin, ImportedFile, Limits, MethodPlan, Outcome, Plan, Unit
+from runner.model import (
+    ImagePin,
+    ImportedFile,
+    Limits,
+    MethodPlan,
+    NetworkPolicy,
+    Outcome,
+    Plan,
+    Unit,
+)
 from runner.schemas import validate
 
 PLAN_SCHEMA = "sealbench/plan/v1"
@@ -56,6 +66,13 @@ def _method_document(method: MethodPlan) -> dict[str, Any]:
     }
     if method.precomputed:  # absent elsewhere, so that plans without any keep their ids
         document["precomputed"] = [asdict(file) for file in method.precomputed]
+    if method.network is not None:
+        allow, most = list(method.network.allow), method.network.max_bytes
+        document["network"] = {"allow": allow, "max_bytes": most}
+    if method.secrets:
+        document["secrets"] = list(method.secrets)
+    if method.recordings:
+        document["recordings"] = [asdict(file) for file in method.recordings]
     return document
 
 
@@ -100,7 +117,16 @@ def _method(entry: Mapping[str, Any]) -> MethodPlan:
         waive=tuple(entry["waive"]),
         expect=Outcome(entry["expect"]),
         precomputed=tuple(ImportedFile(**file) for file in entry.get("precomputed", ())),
+        network=_network(entry.get("network")),
+        secrets=tuple(entry.get("secrets", ())),
+        recordings=tuple(ImportedFile(**file) for file in entry.get("recordings", ())),
     )
+
+
+def _network(entry: Mapping[str, Any] | None) -> NetworkPolicy | None:
+    if entry is None:
+        return None
+    return NetworkPolicy(allow=tuple(entry["allow"]), max_bytes=entry["max_bytes"])
 
 
 def _contradictions(plan: Plan) -> Iterator[str]:
@@ -132,9 +158,26 @@ def _method_contradictions(plan: Plan, method: MethodPlan) -> Iterator[str]:
             yield f"method {method.name} has an image without a digest"
         if method.precomputed or not method.command:
             yield f"method {method.name} has an image, yet does not say what it runs"
-    elif method.command or method.config or method.cache:
+        if method.recordings and sorted(f.dataset for f in method.recordings) != datasets:
+            yield f"method {method.name} has not one recording for each dataset"
+        yield from _network_contradictions(method)
+    elif method.command or method.config or method.cache or method.network or method.secrets:
         yield f"method {method.name} has no image, and nothing can run without one"
     elif sorted(file.dataset for file in method.precomputed) != datasets:
         yield f"method {method.name} has not one file for each dataset"
     if method.method_id != (found := id_of(method)):
         yield f"method {method.name} is {method.method_id}, and its content gives {found}"
+
+
+def _network_contradictions(method: MethodPlan) -> Iterator[str]:
+    allow = () if method.network is None else method.network.allow
+    for text in allow:
+        try:
+            target = parse_target(text, default_port=None)
+            problem = entry_problem(target) or ("" if str(target) == text else "not canonical")
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            yield f"method {method.name} may reach {text!r}: {problem}"
+    if list(allow) != sorted(set(allow)) or list(method.secrets) != sorted(set(method.secrets)):
+        yield f"method {method.name} has hosts or secrets twice or out of order"

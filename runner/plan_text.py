@@ -94,6 +94,13 @@ def _method_pairs(method: MethodPlan) -> Iterator[tuple[str, str]]:
     limits = asdict(method.limits).items()
     yield "limits", ", ".join(f"{LIMIT_NAMES[key]} {format_limit(key, v)}" for key, v in limits)
     yield "cache", "yes" if method.cache else "no"
+    if method.network is not None:
+        most = format_limit("output_bytes", method.network.max_bytes)
+        yield "network", f"{', '.join(method.network.allow)} ({most} a unit)"
+    if method.secrets:
+        yield "secrets", ", ".join(method.secrets)
+    for file in method.recordings:
+        yield f"replays {file.dataset}", f"{file.sha256} ({file.size} bytes)"
     if method.waive:
         yield "waived", ", ".join(method.waive)
     if method.expect is not Outcome.OK:

@@ -10,8 +10,10 @@ from runner.canonical import canonical_bytes
 from runner.errors import BundleError, Where
 from runner.model import (
     Evidence,
+    HostUse,
     ImagePin,
     Limits,
+    NetworkUse,
     Outcome,
     RowFault,
     RowsReport,
@@ -55,10 +57,16 @@ def outcome_line(outcome: UnitOutcome) -> bytes:
 
 
 def evidence_record(evidence: Evidence) -> dict[str, Any]:
-    """Return every field of the evidence as plain JSON values; ``imported`` only where it is."""
+    """Return every field of the evidence as plain JSON values; ``imported`` and ``network`` only
+    where they are."""
     record = _plain(evidence)
     if evidence.imported is None:
         del record["imported"]
+    if evidence.network is None:
+        del record["network"]
+    else:
+        hosts = {name: _plain(use) for name, use in evidence.network.hosts.items()}
+        record["network"] = {**_plain(evidence.network), "hosts": hosts}
     if evidence.rows is not None:
         faults = [_plain(fault) for fault in evidence.rows.faults]
         record["rows"] = {**_plain(evidence.rows), "faults": faults}
@@ -74,6 +82,7 @@ def evidence_from_record(record: Mapping[str, Any]) -> Evidence:
         "harvest_refused": tuple(record["harvest_refused"]),
         "warnings": tuple(record["warnings"]),
         "unmeasured": dict(record["unmeasured"]),
+        "network": _network(record.get("network")),
     }
     return Evidence(**values)
 
@@ -119,6 +128,13 @@ def _contradiction(message: str, where: Where | None) -> BundleError:
 def _rows(record: Mapping[str, Any]) -> RowsReport:
     faults = tuple(RowFault(**fault) for fault in record["faults"])
     return RowsReport(**{**record, "faults": faults})
+
+
+def _network(record: Mapping[str, Any] | None) -> NetworkUse | None:
+    if record is None:
+        return None
+    hosts = {name: HostUse(**use) for name, use in record["hosts"].items()}
+    return NetworkUse(**{**record, "hosts": hosts, "refused": dict(record["refused"])})
 
 
 def _plain(value: Any) -> dict[str, Any]:

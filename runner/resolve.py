@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from runner.canonical import Json
 from runner.errors import DataError, ImageError, ManifestError, ProtocolError, SealbenchError
-from runner.ids import method_id, precomputed_id
+from runner.ids import given_to, method_id, precomputed_id
 from runner.imagelock import Locks, MethodDeclaration, declared_methods, resolve_image
 from runner.imports import digest_file
 from runner.manifest import MethodSpec, RunManifest
@@ -65,13 +65,16 @@ def resolve_method(
         return None
     declared = _declaration(spec, pin, around, errors, path)
     config = _config(spec, declared, errors, (*path, "config"))
+    recordings = _recordings(spec, around, errors, (*path, "recordings"))
     if len(errors.found) > before:
         return None
     command = spec.command or (declared.command if declared else ())
     cache = spec.cache if spec.cache is not None else bool(declared and declared.cache)
     return MethodPlan(
         name=spec.name,
-        method_id=method_id(pin, command, config, cache=cache),
+        method_id=method_id(
+            pin, command, config, cache=cache, given=given_to(spec.network, recordings)
+        ),
         image=pin,
         command=command,
         config=config,
@@ -79,6 +82,9 @@ def resolve_method(
         cache=cache,
         waive=tuple(sorted({*manifest.waive, *spec.waive})),
         expect=spec.expect,
+        network=spec.network,
+        secrets=tuple(ref.name for ref in spec.secrets),
+        recordings=recordings,
     )
 
 
@@ -90,18 +96,9 @@ def _precomputed(
     path: Sequence[str | int],
 ) -> MethodPlan | None:
     """Return a method that is not executed: its files are hashed, for they are what it is."""
-    found: dict[Path, tuple[str, int]] = {}
-    for file in dict.fromkeys(map(spec.imported_path, around.datasets)):
-        try:
-            found[file] = digest_file(file)
-        except DataError as error:
-            errors.add(DataError, error.code, error.message, error.fix, path)
-            return None
-    files = tuple(
-        ImportedFile(dataset=name, sha256=sha256, size=size)
-        for name in around.datasets
-        for sha256, size in [found[spec.imported_path(name)]]
-    )
+    files = _hashed(spec.imported_path, around, errors, path)
+    if not files:
+        return None
     return MethodPlan(
         name=spec.name,
         method_id=precomputed_id(files),
@@ -111,6 +108,33 @@ def _precomputed(
         limits=effective_limits(around.budget, manifest.limits, {}),
         expect=spec.expect,
         precomputed=files,
+    )
+
+
+def _recordings(
+    spec: MethodSpec, around: Surroundings, errors: Errors, path: Sequence[str | int]
+) -> tuple[ImportedFile, ...]:
+    return () if spec.recordings is None else _hashed(spec.recording_path, around, errors, path)
+
+
+def _hashed(
+    path_of: Callable[[str], Path],
+    around: Surroundings,
+    errors: Errors,
+    path: Sequence[str | int],
+) -> tuple[ImportedFile, ...]:
+    """Return the digests of one file for each dataset; nothing after adding to ``errors``."""
+    found: dict[Path, tuple[str, int]] = {}
+    for file in dict.fromkeys(map(path_of, around.datasets)):
+        try:
+            found[file] = digest_file(file)
+        except DataError as error:
+            errors.add(DataError, error.code, error.message, error.fix, path)
+            return ()
+    return tuple(
+        ImportedFile(dataset=name, sha256=sha256, size=size)
+        for name in around.datasets
+        for sha256, size in [found[path_of(name)]]
     )
 
 

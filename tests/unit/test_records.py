@@ -15,8 +15,10 @@ from runner.errors import BundleError, Where
 from runner.metrics.summary import LatencySummary, RetrievalSummary
 from runner.model import (
     Evidence,
+    HostUse,
     ImagePin,
     Limits,
+    NetworkUse,
     Outcome,
     RowFault,
     RowsReport,
@@ -98,7 +100,10 @@ def test_the_record_has_the_published_keys() -> None:
     ]
     assert (record["wall_seconds"], record["cpu_seconds"]) == (2.0, 1.5)
     assert (record["rows_expected"], record["rows_valid"]) == (3, 2)
-    assert set(record["evidence"]) == {one.name for one in fields(Evidence)} - {"imported"}
+    assert set(record["evidence"]) == {one.name for one in fields(Evidence)} - {
+        "imported",
+        "network",
+    }
 
 
 @pytest.mark.parametrize("outcome", [OUTCOME, NOT_STARTED])
@@ -378,3 +383,17 @@ def test_results_lack_nothing(name: str) -> None:
     document = json.loads(json.dumps(RESULTS))
     del document["per_dataset"][0][name]
     assert not is_valid("results", document)
+
+
+def test_what_went_through_the_proxy_stands_in_the_record() -> None:
+    use = NetworkUse(
+        hosts={"llm.example.org:443": HostUse(connections=2, bytes_sent=10, bytes_received=20)},
+        refused={"evil.example:80": 3},
+        refused_total=4,
+        capped=True,
+    )
+    outcome = replace(OUTCOME, evidence=replace(OUTCOME.evidence, network=use))
+    record = outcome_record(outcome)
+    assert is_valid("outcome", record)
+    assert record["evidence"]["network"]["hosts"]["llm.example.org:443"]["failed"] == 0
+    assert outcome_from_record(record, {outcome.unit.unit_id: outcome.unit}) == outcome

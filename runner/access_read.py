@@ -1,0 +1,54 @@
+"""What a run manifest lets a method reach beside its inputs: hosts, secrets, recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.egress.targets import entry_problem, parse_target
+from runner.manifest_read import Faults
+from runner.model import NetworkPolicy
+from runner.quantities import parse_size_bytes
+from runner.secret_refs import SecretRef
+
+
+def read_network(
+    entry: Mapping[str, Any], faults: Faults, *path: str | int
+) -> NetworkPolicy | None:
+    """Return the policy of a method's entry, hosts in canonical form; None where there is none."""
+    stated = entry.get("network")
+    if stated is None:
+        return None
+    allow = []
+    for index, text in enumerate(stated["allow"]):
+        try:
+            target = parse_target(text)
+            problem = entry_problem(target)
+        except ValueError as error:
+            problem = str(error)
+        if problem is None:
+            allow.append(str(target))
+        else:
+            message = f"{text!r} cannot be allowed: {problem}"
+            fix = "name each host, with its port unless it is 443: llm.example.org:8443"
+            faults.add("bad-host", message, fix, *path, "network", "allow", index)
+    if len(allow) == len(stated["allow"]):
+        faults.unique("host", allow, *path, "network", "allow")
+    policy = NetworkPolicy(allow=tuple(sorted(set(allow))))
+    if "bytes" not in stated:
+        return policy
+    return NetworkPolicy(allow=policy.allow, max_bytes=parse_size_bytes(stated["bytes"]))
+
+
+def read_secrets(
+    entry: Mapping[str, Any], base: Path, faults: Faults, *path: str | int
+) -> tuple[SecretRef, ...]:
+    """Return the references of a method's entry, by name."""
+    found = []
+    for name, where in sorted(entry.get("secrets", {}).items()):
+        file = where.get("file")
+        place = (*path, "secrets", name, "file")
+        given = None if file is None else faults.relative_path(file, base, *place)
+        found.append(SecretRef(name=name, file=given, env=where.get("env")))
+    return tuple(found)
