@@ -20,7 +20,8 @@ PLATFORM = "linux/amd64"
 
 
 def test_every_image_has_a_recipe_and_a_lock_entry() -> None:
-    assert set(LOCK.images) == set(recipe_names(IMAGES_FOLDER)) == {"base", "failures", "lexical"}
+    assert set(LOCK.images) == set(recipe_names(IMAGES_FOLDER))
+    assert {"base", "dense", "failures", "lexical"} <= set(LOCK.images)
 
 
 @pytest.mark.parametrize("name", recipe_names(IMAGES_FOLDER))
@@ -44,12 +45,12 @@ def test_the_contents_lock_is_of_the_locked_layers(name: str) -> None:
 
 def test_images_share_the_layers_of_their_base() -> None:
     base = LOCK.images["base"][PLATFORM].layers
-    for name in ("lexical", "failures"):
+    for name in ("dense", "lexical", "failures"):
         assert LOCK.images[name][PLATFORM].layers[: len(base)] == base
 
 
 def test_every_declared_method_can_be_imported() -> None:
-    for image in ("lexical", "failures"):
+    for image in ("dense", "lexical", "failures"):
         for method in load_recipe(IMAGES_FOLDER, image).methods.values():
             python, flag, module = method.command
             assert (python, flag) == ("python3", "-m")
@@ -72,6 +73,16 @@ def test_wheels_are_locked_for_both_machines() -> None:
     for name in ("numpy", "scipy", "scikit-learn"):
         assert len(requirements[name].hashes) == len(MACHINES)
     assert {"bm25s", "rank-bm25"} <= requirements.keys()
+
+
+def test_pytorch_is_the_cpu_build_by_one_hash() -> None:
+    recipe = load_recipe(IMAGES_FOLDER, "dense")
+    assert recipe.wheels is not None
+    requirements = {r.name: r for r in parse_lock(recipe.wheels.requirements)}
+    assert requirements["torch"].version.endswith("+cpu")
+    assert len(requirements["torch"].hashes) == 1
+    # A CUDA build would bring gigabytes of these.
+    assert not [name for name in requirements if name.startswith(("nvidia", "triton", "cuda"))]
 
 
 def test_no_lock_names_a_host(tmp_path: Path) -> None:
