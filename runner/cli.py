@@ -50,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         return made
 
     _add_run_commands(commands, leaf)
+    _add_score_commands(commands, leaf)
     _add_benchmark_commands(commands, leaf)
     _add_bundle_commands(commands, leaf)
     _add_review_commands(commands, leaf)
@@ -66,6 +67,7 @@ def _add_run_commands(commands: object, leaf: Add) -> None:
         command.add_argument("manifest", type=Path)
         command.add_argument("--repeats", type=int, help="override the manifest's repeats")
         command.add_argument("--jobs", type=int, help="override the manifest's jobs")
+        _add_split(command)
     run = leaf(commands, "run", "running:run", "run a manifest and seal the bundle")
     run.add_argument("manifest", type=Path)
     run.add_argument("--data-root", type=Path, help="folder that holds <dataset name>/ folders")
@@ -73,10 +75,44 @@ def _add_run_commands(commands: object, leaf: Add) -> None:
     run.add_argument("--key", type=Path, help="private key file (default: your own)")
     run.add_argument("--unsigned", action="store_true", help="seal without a signature")
     run.add_argument("--repeats", type=int, help="override the manifest's repeats")
+    _add_split(run)
+    run.add_argument(
+        "--config-freeze", type=Path, help="what was settled before the held-out split was scored"
+    )
     run.add_argument("--jobs", type=int, help="units to run side by side (timings then distort)")
     run.add_argument("--retry-failed", action="store_true", help="on resume, rerun failures too")
     run.add_argument("--fresh", action="store_true", help="do not resume an interrupted run")
     run.add_argument("--progress", choices=("auto", "plain", "quiet"), default="auto")
+
+
+def _add_split(command: argparse.ArgumentParser) -> None:
+    text = "score this split instead of the manifest's; may be repeated"
+    command.add_argument("--split", action="append", metavar="NAME", help=text)
+
+
+def _add_score_commands(commands: object, leaf: Add) -> None:
+    score = leaf(commands, "score", "scoring:score", "score results that were made elsewhere")
+    score.add_argument(
+        "file", help="TREC run, BEIR or MTEB results, rows...; {dataset} for the dataset's name"
+    )
+    score.add_argument("--protocol", type=Path, required=True, help="protocol file")
+    score.add_argument("--data-root", type=Path, help="folder that holds <dataset name>/ folders")
+    score.add_argument("--name", help="display name (default: the file's)")
+    _add_split(score)
+    score.add_argument("--config-freeze", type=Path, help="see `sealbench config freeze`")
+    score.add_argument("--out", type=Path, help="result folder (default runs/<name>-<run id>)")
+    score.add_argument("--key", type=Path, help="private key file (default: your own)")
+    score.add_argument("--unsigned", action="store_true", help="seal without a signature")
+    score.add_argument("--progress", choices=("auto", "plain", "quiet"), default="quiet")
+    score.set_defaults(repeats=None, jobs=None, retry_failed=False, fresh=False)
+    config = _group(commands, "config", "settle a configuration before the held-out split is seen")
+    freeze = leaf(config, "freeze", "configuring:freeze", "sign what was chosen on calibration")
+    freeze.add_argument("source", type=Path, help="bundle of the calibration run, or a manifest")
+    freeze.add_argument("--out", type=Path, help="file (default: <name>.config-freeze.json)")
+    freeze.add_argument("--key", type=Path, help="private key file (default: your own)")
+    show = leaf(config, "show", "configuring:show", "show what a freeze record settles")
+    show.add_argument("file", type=Path)
+    show.add_argument("--key", type=Path, help="public key (PEM) to trust (default: your own)")
 
 
 def _add_benchmark_commands(commands: object, leaf: Add) -> None:
@@ -93,6 +129,26 @@ def _add_benchmark_commands(commands: object, leaf: Add) -> None:
     lock.add_argument("names", nargs="*", help="default: all")
     lock.add_argument("--resolve", action="store_true", help="renew wheels and packages first")
     leaf(images, "list", "imaging:list_", "list images: locked, built, present")
+    _add_transport_commands(images, leaf)
+
+
+def _add_transport_commands(images: object, leaf: Add) -> None:
+    which = "a name of the lock, sha256:<image id>, or repository@sha256:<manifest digest>"
+    export = leaf(images, "export", "transporting:export", "write images as OCI archives")
+    export.add_argument("names", nargs="*", help=which)
+    export.add_argument("--out", type=Path, default=Path(), help="folder for the archives")
+    export.add_argument("--bundle", type=Path, help="export the images of this bundle's plan")
+    _add_trust_options(export)
+    import_ = leaf(images, "import", "transporting:import_", "load image archives, digests checked")
+    import_.add_argument("files", nargs="+", type=Path)
+    import_.add_argument("--expect", action="append", help="only the image with this digest")
+    push = leaf(images, "push", "transporting:push", "push an image under its manifest digest")
+    push.add_argument("name", help=which)
+    push.add_argument("repository", help="host[:port]/name, without a tag")
+    push.add_argument("--credentials", type=Path, help="private file with user:password")
+    pull = leaf(images, "pull", "transporting:pull", "pull an image by its manifest digest")
+    pull.add_argument("reference", help="repository@sha256:<manifest digest>")
+    pull.add_argument("--expect", help="the image id that it must have")
 
 
 def _add_bundle_commands(commands: object, leaf: Add) -> None:

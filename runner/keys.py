@@ -230,6 +230,14 @@ def load_private(path: Path, *, passphrase: bytes | None = None) -> SigningKey:
     return SigningKey(private)
 
 
+def own_keys(key: SigningKey | None) -> tuple[PublicKey, ...]:
+    """Return the public keys that are one's own: that of ``key``, else the default one if any."""
+    if key is not None:
+        return (key.public,)
+    path = default_public_path()
+    return (load_public(path),) if path.exists() else ()
+
+
 def load_public(path: Path) -> PublicKey:
     """Load a public key from a PEM file or a one-line OpenSSH ``.pub`` file."""
     try:

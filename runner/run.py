@@ -16,6 +16,8 @@ from runner.bundle.archive import export_archive
 from runner.bundle.read import open_bundle
 from runner.bundle.write import SealedBundle
 from runner.clock import SystemClock
+from runner.config_freeze import FILE as FREEZE_FILE
+from runner.config_freeze import freeze_required, read_freeze, read_freeze_file, refuse_unfrozen
 from runner.engine.api import Engine, EngineInfo
 from runner.engine.cgroups import open_cgroups
 from runner.engine.clean import sweep
@@ -24,7 +26,7 @@ from runner.execute import Execution, execute
 from runner.host import host_document, read_load
 from runner.imagelock import host_platform, load_locks
 from runner.journal import Journal
-from runner.keys import SigningKey
+from runner.keys import SigningKey, own_keys
 from runner.manifest import RunManifest, imported_paths, load_run_manifest
 from runner.model import ImagePin, Outcome, Plan, Unit, UnitOutcome
 from runner.plan import Overrides, build_plan
@@ -32,6 +34,7 @@ from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol, load_protocol
+from runner.protocol.splits import HELDOUT
 from runner.scoring import (
     import_notes,
     outcome_notes,
@@ -83,6 +86,7 @@ class RunOptions:
     retry_failed: bool = False
     fresh: bool = False
     again: Again | None = None
+    config_freeze: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,7 @@ class Resolved:
     plan: Plan
     datasets: Mapping[str, Dataset]
     data_root: Path | None
+    config_freeze: bytes | None = None  # of a run that scores the held-out split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +124,41 @@ class RunResult:
 
 def resolve(path: Path, options: RunOptions) -> Resolved:
     """Read and check everything that lies in files; raises the first error."""
-    manifest = load_run_manifest(path)
+    return resolve_manifest(load_run_manifest(path), options)
+
+
+def resolve_manifest(manifest: RunManifest, options: RunOptions) -> Resolved:
+    """``resolve`` for a manifest that is read already."""
     protocol = load_protocol(manifest.protocol)
     plan = build_plan(manifest, protocol.document, load_locks(), host_platform(), options.overrides)
     data_root = options.data_root or manifest.data_root
+    config_freeze = _config_freeze(manifest, protocol, plan, options)
     return Resolved(
+        config_freeze=config_freeze,
         manifest=manifest,
         protocol=protocol,
         plan=plan,
         datasets=bind(protocol, data_root),
         data_root=data_root,
     )
+
+
+def _config_freeze(
+    manifest: RunManifest, protocol: Protocol, plan: Plan, options: RunOptions
+) -> bytes | None:
+    """Return the record of a run that scores the held-out split; refuse one that is not as it was
+    settled. The key that signs the run must have signed the record."""
+    if HELDOUT not in plan.splits:
+        return None
+    path = options.config_freeze or manifest.config_freeze
+    required = freeze_required(plan.splits, protocol.splits, tuned=manifest.tuned)
+    if path is None:
+        refuse_unfrozen(plan, None, required=required)
+        return None
+    envelope, signers = read_freeze_file(path), own_keys(options.key)
+    frozen, _ = read_freeze(envelope, signers, file=str(path))
+    refuse_unfrozen(plan, frozen, required=required)
+    return envelope
 
 
 def run_manifest(
@@ -219,7 +248,7 @@ class _Session:
                 started=journal.started,
                 # A clock that was set back in between must not end a run before its start.
                 finished=max(journal.started, clock.utc_stamp()),
-                attached=again.attach(finished) if again else {},
+                attached={**self._freeze(), **(again.attach(finished) if again else {})},
             )
             bundle = seal(sealing, files, self.workspace.out, self.options.key)
         self.workspace.remove()
@@ -253,6 +282,10 @@ class _Session:
                 imports=imported_paths(self.resolved.manifest, self.resolved.plan),
             )
         )
+
+    def _freeze(self) -> dict[str, bytes]:
+        record = self.resolved.config_freeze
+        return {} if record is None else {FREEZE_FILE: record}
 
     def _platform(self, clock: SystemClock) -> Platform | None:
         if self.engine is None or self.ready.info is None:

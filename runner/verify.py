@@ -142,7 +142,8 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
         faults = list(opening.faults)
         if opening.view is None:
             return _nothing(tuple(faults), opening.admission)
-        documents = read_documents(opening.view, request.protocol_id, faults)
+        keys = () if request.trust is None else request.trust.public_keys
+        documents = read_documents(opening.view, request.protocol_id, faults, keys)
         reproduction = read_reproduction(opening.view, documents, faults)
         recomputed = _recompute(request, opening.view, documents, faults)
         faults += opening.view.check_remaining()

@@ -7,7 +7,7 @@ outcome follows from its evidence, and no file belongs to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,6 +19,7 @@ from runner.bundle.read import BundleView
 from runner.bundle.statement import plan_claims
 from runner.errors import BundleError, SealbenchError, Where
 from runner.ids import planned_units
+from runner.keys import PublicKey
 from runner.manifest import RunManifest, parse_run_manifest
 from runner.model import MethodPlan, Outcome, Plan, Unit, UnitOutcome
 from runner.outcome import classify
@@ -28,6 +29,7 @@ from runner.records import outcome_from_record, outcome_line
 from runner.row_faults import RowRefused
 from runner.schemas import validate
 from runner.strict_json import strict_loads
+from runner.verify_freeze import FrozenRun, freeze_faults
 from runner.workspace import stem
 
 T = TypeVar("T")
@@ -46,8 +48,13 @@ class Documents:
     results: Mapping[str, Any]
 
 
-def read_documents(view: BundleView, protocol_id: str, faults: list[Fault]) -> Documents | None:
-    """Parse and compare all documents; append every fault; None when scores cannot be judged."""
+def read_documents(
+    view: BundleView, protocol_id: str, faults: list[Fault], keys: Sequence[PublicKey] = ()
+) -> Documents | None:
+    """Parse and compare all documents; append every fault; None when scores cannot be judged.
+
+    ``keys`` are those whose signature on a configuration freeze counts.
+    """
     protocol = _try(faults, "protocol.json", lambda: _protocol(view, protocol_id))
     plan = _try(faults, "plan.json", lambda: _plan(view))
     results = _try(faults, "results.json", lambda: _canonical(view, "results.json", "results"))
@@ -63,6 +70,7 @@ def read_documents(view: BundleView, protocol_id: str, faults: list[Fault]) -> D
     )
     if manifest is not None:
         faults += _manifest_faults(manifest, plan)
+        faults += freeze_faults(view, FrozenRun(plan, protocol, tuned=manifest.tuned), keys)
     if images is not None:
         faults += _image_faults(images, plan)
     outcomes = _try(faults, "outcomes.jsonl", lambda: tuple(_outcomes(view, plan)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from runner.canonical import canonical_bytes
 from runner.engine.api import ContainerSpec
 from runner.engine.fake import NEVER, FakeEngine, Script, Step
 from runner.engine.fake_cgroups import FakeCgroups
@@ -93,6 +94,10 @@ class Sandbox:
     def manifest(self) -> Path:
         return self.folder / "run.yaml"
 
+    def use_protocol(self, document: Mapping[str, object]) -> None:
+        """Run under another protocol than the quickstart's."""
+        (self.folder / "p" / "protocol.json").write_bytes(canonical_bytes(document))
+
     @property
     def out(self) -> Path:
         return self.folder / "out"
@@ -133,7 +138,7 @@ class Sandbox:
         self, *, trust: Trust | None = TRUST, labels: bool = True, allow_unsigned: bool = False
     ) -> VerifyReport:
         """Verify what lies in ``out``."""
-        expected = protocol()
+        expected = load_protocol(self.folder / "p" / "protocol.json")
         return verify_bundle(
             VerifyRequest(
                 bundle=self.out / "bundle",

@@ -33,6 +33,7 @@ class Role(StrEnum):
     CRATE = "ro-crate"
     ARTIFACT = "artifact"
     REPRODUCTION = "reproduction"
+    CONFIG_FREEZE = "config-freeze"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from runner.plan_text import render_check, render_plan
 
 def overrides(arguments: Namespace) -> Overrides:
     """What the command line sets over the manifest."""
-    return Overrides(repeats=arguments.repeats, jobs=arguments.jobs)
+    splits = tuple(arguments.split) if arguments.split else None
+    return Overrides(repeats=arguments.repeats, jobs=arguments.jobs, splits=splits)
 
 
 def check(arguments: Namespace) -> int:

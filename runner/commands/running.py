@@ -14,8 +14,9 @@ from runner.commands.output import table
 from runner.commands.planning import overrides
 from runner.engine.docker import DockerEngine
 from runner.errors import EXIT_CANCELLED, EXIT_OK, EXIT_UNEXPECTED_OUTCOMES, BundleError, KeyError_
+from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
-from runner.run import Host, RunOptions, RunResult, run_manifest
+from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
 from runner.verify import VerifyReport, VerifyRequest, verify_bundle
@@ -25,6 +26,11 @@ PASSPHRASE = "SEALBENCH_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not
 
 def run(arguments: Namespace) -> int:
     """Run, seal and verify; exit code 20 when an outcome is not the expected one."""
+    return run_and_tell(arguments, load_run_manifest(arguments.manifest))
+
+
+def run_and_tell(arguments: Namespace, manifest: RunManifest) -> int:
+    """``run`` for a manifest that is read already."""
     key = None if arguments.unsigned else signing_key(arguments.key)
     mode: Mode = "json" if arguments.json else arguments.progress
     # JSON events are the answer; people get progress apart from it.
@@ -36,12 +42,13 @@ def run(arguments: Namespace) -> int:
         overrides=overrides(arguments),
         retry_failed=arguments.retry_failed,
         fresh=arguments.fresh,
+        config_freeze=arguments.config_freeze,
     )
     try:
         with cancel_on_signals(CancelToken()) as cancel:
-            result = run_manifest(
-                arguments.manifest, options, host=Host(open_engine=DockerEngine), reporter=reporter,
-                cancel=cancel,
+            result = run_resolved(
+                resolve_manifest(manifest, options), options, host=Host(open_engine=DockerEngine),
+                reporter=reporter, cancel=cancel,
             )  # fmt: skip
     finally:
         reporter.close()
