@@ -96,7 +96,7 @@ def open_image_file(path: Path) -> Iterator[ImageFile]:
             length = os.fstat(stream.fileno()).st_size
             yield ImageFile(stream=stream, images=_Reader(stream, length).images())
     except ImageError as error:
-        if error.where is None:
+        if error.where is None and error.code.startswith("archive."):
             error.where = Where(file=str(path))
         raise
 
