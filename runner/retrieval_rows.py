@@ -22,6 +22,7 @@ MAX_ID_LENGTH = 512
 MAX_RANKING = 1_000_000
 MAX_ERROR_LENGTH = 4096
 
+#: What every row has. A row may have ``evidence`` as well: the strict way looks at that.
 _KEYS = {"query_id", "ranking", "latency_ms", "error"}
 _NUMBER_TYPES = frozenset({int, float})
 
@@ -126,6 +127,10 @@ class RetrievalRows:
         ranking, error = document["ranking"], document["error"]
         if error is not None and ranking:
             raise RowRefused("rows.error-with-ranking", "a row with an error has documents as well")
+        for part, values in document.get("evidence", {}).items():
+            if len(values) != len(ranking):
+                message = f"evidence {part} has {len(values)} values for {len(ranking)} documents"
+                raise RowRefused("rows.evidence-length", message)
         seen: set[str] = set()
         for position, (name, _) in enumerate(ranking, 1):
             if name in seen:

@@ -102,6 +102,34 @@ def test_an_id_that_no_row_could_name_is_refused_beforehand() -> None:
             RetrievalIds.of([], [bad])
 
 
+def test_evidence_runs_parallel_to_the_ranking() -> None:
+    row = line(evidence={"fts_rank": [1, None], "vector_score": [0.25, -1.5]})
+    copied: list[bytes] = []
+    result, rows = read(row, sink=copied.append)
+    assert (result.report.valid, result.report.fault_count) == (1, 0)
+    assert b"".join(copied) == row  # it crosses byte for byte with its row
+    assert rows[0].documents == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "code"),
+    [
+        ({"fts_rank": [1]}, "rows.evidence-length"),
+        ({"fts_rank": [1, 2, 3]}, "rows.evidence-length"),
+        ({"fts_rank": [1, "text"]}, "schema.type"),
+        ({"Fts rank": [1, 2]}, "schema."),
+        ({f"part{number}": [1, 2] for number in range(17)}, "schema."),
+        ([1, 2], "schema.type"),
+    ],
+)
+def test_evidence_that_is_no_list_of_numbers_per_document_is_refused(
+    evidence: Any, code: str
+) -> None:
+    result, rows = read(line(evidence=evidence))
+    assert (result.report.valid, rows) == (0, [])
+    assert result.report.faults[0].code.startswith(code)
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 DEEP = b"[" * 100_000
@@ -252,7 +280,8 @@ def test_the_quick_way_has_the_bounds_of_the_schema() -> None:
     assert error["maxLength"] == retrieval_rows.MAX_ERROR_LENGTH
     assert schema["$defs"]["id"]["maxLength"] == retrieval_rows.MAX_ID_LENGTH
     assert schema["$defs"]["id"]["minLength"] == 1
-    assert set(schema["required"]) == set(schema["properties"]) == retrieval_rows._KEYS
+    assert set(schema["required"]) == retrieval_rows._KEYS
+    assert set(schema["properties"]) - retrieval_rows._KEYS == {"evidence"}
 
 
 def test_a_ranking_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

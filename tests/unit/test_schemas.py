@@ -269,7 +269,7 @@ def test_a_misspelt_key_is_named_before_the_missing_one() -> None:
     row: dict[str, Any] = {"query_id": "q", "rankin": [], "latency_ms": None, "error": None}
     faults = list(schemas.iter_faults("row-retrieval", row))
     assert [fault.code for fault in faults] == ["schema.unknown-key", "schema.missing-key"]
-    assert faults[0].fix == "use one of: error, latency_ms, query_id, ranking"
+    assert faults[0].fix == "use one of: error, evidence, latency_ms, query_id, ranking"
 
 
 @pytest.mark.parametrize(
