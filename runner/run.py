@@ -21,6 +21,7 @@ from runner.config_freeze import freeze_required, read_freeze, read_freeze_file,
 from runner.engine.api import Engine, EngineInfo
 from runner.engine.cgroups import open_cgroups
 from runner.engine.clean import sweep
+from runner.determinism import with_rows_digest
 from runner.engine.usage import Cgroups
 from runner.execute import Execution, execute
 from runner.host import host_document, read_load
@@ -38,6 +39,7 @@ from runner.protocol.splits import HELDOUT
 from runner.scoring import (
     import_notes,
     outcome_notes,
+    part_lines,
     results_document,
     score_parts,
     score_run,
@@ -45,6 +47,7 @@ from runner.scoring import (
 from runner.seal import Sealing, seal
 from runner.signals import CancelToken
 from runner.supervisor import PATIENCE_S, Platform
+from runner.tasks import task_module
 from runner.tasks.api import Dataset, UnitScores
 from runner.trust import explicit
 from runner.workspace import UnitFiles, Workspace, result_folder
@@ -303,8 +306,14 @@ class _Session:
 
         def score(unit: Unit, dataset: Dataset) -> UnitScores:
             files = self.workspace.files(unit)
-            files.scores.unlink(missing_ok=True)  # of a sealing that was interrupted
-            return score_parts(files.parts(), dataset, protocol, plan.splits, artifact=files.scores)
+            for file in (files.scores, files.per_query):  # of a sealing that was interrupted
+                file.unlink(missing_ok=True)
+            parts, splits = files.parts(), plan.splits
+            scores = score_parts(parts, dataset, protocol, splits, artifact=files.scores)
+            if plan.repeats == 1:
+                return scores
+            kind = task_module(protocol.dataset(dataset.name).task).ROW_KIND
+            return with_rows_digest(scores, kind, part_lines(parts))
 
         units = score_run(plan, protocol, self.resolved.datasets, outcomes, score)
         notes = (*self.ready.notes(), *import_notes(plan), *outcome_notes(outcomes))

@@ -13,7 +13,7 @@ from runner.bundle.manifest import Role
 from runner.bundle.parts import JSONL, FileKind
 from runner.bundle.rocrate import CrateInfo
 from runner.bundle.statement import RunClaims, plan_claims
-from runner.bundle.write import LOG, SCORES, BundleWriter, SealedBundle
+from runner.bundle.write import LOG, PER_QUERY, SCORES, BundleWriter, SealedBundle
 from runner.canonical import canonical_bytes
 from runner.engine.api import ImageInfo
 from runner.keys import SigningKey
@@ -131,6 +131,8 @@ def _add_unit(
         writer.add_file(f"rows/{method}/{name}/{part.name}", part, rows_kind)
     if files.scores.exists():
         writer.add_file(f"scores/{method}/{name}.csv", files.scores, SCORES)
+    if files.per_query.exists():
+        writer.add_file(f"per-query/{method}/{name}.csv", files.per_query, PER_QUERY)
     for stream, path in (("stdout", files.stdout), ("stderr", files.stderr)):
         if path.exists():
             writer.add_file(f"logs/{method}/{name}.{stream}.log", path, LOG)

@@ -251,6 +251,7 @@ def unit_files(unit: Unit) -> dict[str, str]:
     return {
         "rows": f"rows/{unit.method}/{name}/",
         "scores": f"scores/{unit.method}/{name}.csv",
+        "per_query": f"per-query/{unit.method}/{name}.csv",
         "stdout": f"logs/{unit.method}/{name}.stdout.log",
         "stderr": f"logs/{unit.method}/{name}.stderr.log",
     }
@@ -265,12 +266,12 @@ def _file_faults(view: BundleView, outcomes: tuple[UnitOutcome, ...]) -> Iterato
         parts = row_parts(view, record.unit)
         allowed |= set(parts)
         if record.outcome is Outcome.OK:
-            allowed.add(files["scores"])
+            allowed |= {files["scores"], files["per_query"]}
             for path in (files["scores"], *([] if parts else [f"{files['rows']}part-00000.jsonl"])):
                 if view.manifest.get(path) is None:
                     message = "an ok unit has this file"
                     yield Fault(file=path, code="bundle.missing-file", message=message)
-    for role in (Role.ROWS, Role.SCORES, Role.LOG, Role.ARTIFACT):
+    for role in (Role.ROWS, Role.SCORES, Role.PER_QUERY, Role.LOG, Role.ARTIFACT):
         for entry in view.manifest.by_role(role):
             if entry.path not in allowed:
                 message = "it belongs to no planned unit that has such a file"

@@ -17,6 +17,7 @@ from typing import Any
 
 from runner.bundle.admission import Fault, fault_of
 from runner.bundle.read import BundleView
+from runner.determinism import with_rows_digest
 from runner.errors import BundleError
 from runner.metrics.direction import lower_is_better
 from runner.model import Outcome, RowsReport, Unit, UnitOutcome
@@ -25,7 +26,7 @@ from runner.results import competition_ranks
 from runner.rows import RowChecker, file_lines, read_rows
 from runner.scoring import import_notes, outcome_notes, results_document, score_run
 from runner.tasks import task_module
-from runner.tasks.api import Dataset, Scorer, Task, UnitScores
+from runner.tasks.api import Dataset, Scorer, Task, UnitScores, per_query_path
 from runner.verify_documents import Documents, row_parts, unit_files
 
 #: Two correct computations may differ in the last bits: another order of additions.
@@ -78,8 +79,12 @@ class ScoreCheck:
             self.faults.extend(_row_faults(record, report))
             scores = scorer.result(report or _nothing(record))
         self.faults.extend(_artifact_faults(self.view, record.unit, scores))
-        artifact.unlink(missing_ok=True)
-        return scores
+        for file in (artifact, per_query_path(artifact)):
+            file.unlink(missing_ok=True)
+        parts = row_parts(self.view, record.unit)
+        if self.documents.plan.repeats == 1 or report is None:
+            return scores
+        return with_rows_digest(scores, self._task(record).ROW_KIND, _lines(self.view, parts))
 
     def _check_partial(self, record: UnitOutcome, dataset: Dataset) -> None:
         """Rows of a unit that is not ok: as many valid ones as its record says, no other."""
@@ -163,11 +168,12 @@ def _key_faults(documents: Documents, record: UnitOutcome, keys: list[str]) -> I
 
 
 def _artifact_faults(view: BundleView, unit: Unit, scores: UnitScores) -> Iterator[Fault]:
-    path = unit_files(unit)["scores"]
-    entry = view.manifest.get(path)
-    if entry is not None and scores.artifact is not None and entry.sha256 != scores.artifact.sha256:
-        message = "it is not what the rows and the labels give"
-        yield Fault(file=path, code="bundle.score-artifact", message=message)
+    for kind, again in (("scores", scores.artifact), ("per_query", scores.per_query)):
+        path = unit_files(unit)[kind]
+        entry = view.manifest.get(path)
+        if (entry and entry.sha256) != (again and again.sha256):
+            message = "it is not what the rows and the labels give"
+            yield Fault(file=path, code="bundle.score-artifact", message=message)
 
 
 def _cell_faults(documents: Documents) -> Iterator[Fault]:
@@ -248,6 +254,9 @@ def compare_results(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iter
             continue
         for index, (one, other) in enumerate(zip(stored[name], again[name], strict=True)):
             yield from _differences(one, other, f"{name}[{index}]", _label(other))
+    yield from _differences(
+        stored.get("determinism", []), again.get("determinism", []), "determinism", ""
+    )
     missing = [note for note in again["notes"] if note not in stored["notes"]]
     if missing:
         yield _results_fault("notes", f"it leaves out: {missing[0]}")
@@ -262,6 +271,9 @@ def _differences(stored: Any, again: Any, path: str, label: str) -> Iterator[Fau
     if isinstance(stored, dict) and isinstance(again, dict):
         for key in sorted(stored.keys() | again.keys()):
             yield from _differences(stored.get(key), again.get(key), f"{path}.{key}", label)
+    elif isinstance(stored, list) and isinstance(again, list) and len(stored) == len(again):
+        for index, (one, other) in enumerate(zip(stored, again, strict=True)):
+            yield from _differences(one, other, f"{path}[{index}]", label)
     elif not _same(stored, again):
         yield _results_fault(path + label, f"it is {stored!r}, recomputed {again!r}")
 

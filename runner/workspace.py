@@ -13,6 +13,7 @@ from runner.errors import StorageError, Where
 from runner.journal import refuse_if_in_use
 from runner.model import Plan, Unit
 from runner.purge import purge
+from runner.tasks.api import per_query_path
 
 RUNS = Path("runs")
 FINAL = "bundle"
@@ -58,6 +59,11 @@ class UnitFiles:
     stdout: Path
     stderr: Path
     scores: Path
+
+    @property
+    def per_query(self) -> Path:
+        """What each query came to, where the task writes it."""
+        return per_query_path(self.scores)
 
     def parts(self) -> list[Path]:
         """The part files of the rows, in order; empty when nothing was harvested."""

@@ -34,6 +34,7 @@ class Role(StrEnum):
     ARTIFACT = "artifact"
     REPRODUCTION = "reproduction"
     CONFIG_FREEZE = "config-freeze"
+    PER_QUERY = "per-query"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

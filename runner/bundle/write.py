@@ -45,6 +45,7 @@ STANDARD = {
 }
 ROWS_RETRIEVAL = FileKind(Role.ROWS, JSONL, "row-retrieval")
 SCORES = FileKind(Role.SCORES, "text/csv")
+PER_QUERY = FileKind(Role.PER_QUERY, "text/csv")
 LOG = FileKind(Role.LOG, "application/octet-stream")
 _CRATE = FileKind(Role.CRATE, "application/ld+json")
 _SCHEMA = FileKind(Role.SCHEMA, "application/schema+json")

@@ -92,10 +92,21 @@ class SplitScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitScores:
-    """All of one unit; ``artifact`` is None where no score artifact was asked for."""
+    """All of one unit; ``artifact`` is None where no score artifact was asked for.
+
+    ``per_query`` is the digest of ``per_query_path(artifact)``, from tasks that write it;
+    ``rows_sha256`` (hex, see ``determinism``) is known only where repeats are compared.
+    """
 
     splits: tuple[SplitScore, ...]
     artifact: FileDigest | None
+    per_query: FileDigest | None = None
+    rows_sha256: str | None = None
+
+
+def per_query_path(artifact: Path) -> Path:
+    """Where a task writes what each query came to: beside the score artifact."""
+    return artifact.with_name(f"{artifact.stem}.per-query.csv")
 
 
 class Scorer(AbstractContextManager["Scorer"], Protocol):

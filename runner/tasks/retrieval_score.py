@@ -22,9 +22,10 @@ from runner.protocol.load import Protocol
 from runner.protocol.policies import EXCLUDE
 from runner.protocol.splits import ALL, TEST, split_ids, union_of
 from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows
-from runner.tasks.api import SplitScore, UnitScores
+from runner.tasks.api import SplitScore, UnitScores, per_query_path
 from runner.tasks.code_collection import CodeRetrievalDataset, Collection
 from runner.tasks.retrieval_artifact import ScoreArtifact
+from runner.tasks.retrieval_queries import QueryArtifact
 
 if TYPE_CHECKING:
     pass
@@ -70,6 +71,13 @@ class UnitScorer:
                 artifact, self._asked, dataset.qrels, self._depth, names=_names(dataset)
             )
         )
+        self._queries = (
+            None
+            if artifact is None
+            else QueryArtifact(
+                per_query_path(artifact), dataset.qrels, self._depth, names=_names(dataset)
+            )
+        )
 
     def __enter__(self) -> UnitScorer:
         return self
@@ -100,6 +108,8 @@ class UnitScorer:
             summary.add(block)
         if self._artifact is not None:
             self._artifact.add(block)
+        if self._queries is not None:
+            self._queries.add(block)
 
     def result(self, report: RowsReport) -> UnitScores:
         """Return the scores, and write the artifact; ``report`` is that of the rows' reader.
@@ -117,6 +127,7 @@ class UnitScorer:
         return UnitScores(
             splits=tuple(self._split(name, per_query, why) for name in self._splits),
             artifact=None if self._artifact is None else self._artifact.save(),
+            per_query=None if self._queries is None else self._queries.save(per_query),
         )
 
     def _new_scorer(self) -> RankingScorer:

@@ -345,6 +345,25 @@ def test_the_artifact_to_the_byte(tmp_path: Path) -> None:
     ]
 
 
+def test_what_each_query_came_to(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, metrics=(*METRICS, "map"), calibration=None)
+    rankings = {query: RANKINGS[query] for query in ("q1", "q4")}
+    scores = bench.score(rankings, {"q2": "it broke"}, artifact=tmp_path / "scores.csv")
+    data = (tmp_path / "scores.per-query.csv").read_bytes()
+    assert scores.per_query is not None
+    assert scores.per_query.sha256 == hashlib.sha256(data).hexdigest()
+    rows = list(csv.DictReader(data.decode().splitlines()))
+    assert [row["query_id"] for row in rows] == list(splits_of_all(bench))
+    by_id = {row["query_id"]: row for row in rows}
+    assert list(by_id["q1"].values())[1:6] == ["2", "2", "3", "1.5", "0"]
+    assert list(by_id["q2"].values())[1:6] == ["1", "1", "0", "", "1"]
+    assert {row["map"] for row in rows} == {""}  # rankings are cut: not measured
+    (split,) = scores.splits
+    for metric in METRICS:
+        column = [float(row[metric]) for row in rows]
+        assert sum(column) / len(column) == pytest.approx(split.scores[metric], abs=1e-15)
+
+
 def test_the_artifact_does_not_depend_on_the_order_of_rows_or_documents(tmp_path: Path) -> None:
     bench, rankings = random_bench(tmp_path, 2)
     source = random.Random(3)

@@ -133,6 +133,11 @@ def change_scores_csv(bundle: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b",0,", b",1,", 1))
 
 
+def change_per_query(bundle: Path) -> None:
+    path = bundle / "per-query/overlap/quickstart-mini.csv"
+    path.write_bytes(path.read_bytes().replace(b",1.0,", b",0.5,", 1))
+
+
 def empty_scores_csv(bundle: Path) -> None:
     path = bundle / "scores/overlap/quickstart-mini.csv"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
@@ -215,6 +220,11 @@ CASES: dict[str, tuple[Change, str]] = {
     "a unit not planned": (fewer_units, "plan.json"),
     "the manifest": (other_run_yaml, "run.yaml"),
     "the image": (other_image, "images.json"),
+    "a metric of one query": (change_per_query, "per-query/overlap/quickstart-mini.csv"),
+    "the queries' figures missing": (
+        lambda bundle: (bundle / "per-query/overlap/quickstart-mini.csv").unlink(),
+        "per-query/overlap/quickstart-mini.csv",
+    ),
     "an artifact missing": (
         lambda bundle: (bundle / "scores/overlap/quickstart-mini.csv").unlink(),
         "scores/overlap/quickstart-mini.csv",
