@@ -1,8 +1,8 @@
 """What a method puts on top: WKTD@k, MRR@k, nDCG@k and precision@k per reviewer, and ties.
 
-Ties, in scores and in ratings, are broken by paper id ascending. Ids are opaque and so unrelated to
-the ratings: a scorer that calls everything equal gains nothing. How often that rule decided is
-counted at each k.
+Ties are broken by paper id: ascending in scores, descending in ratings. With one direction for both
+a scorer that calls everything equal would find the best of equally rated papers on top; so it gains
+nothing. How often that rule decided is counted at each k.
 
 Source: the appendix of Stelmakh et al., TMLR 2025 (arXiv 2303.16750).
 """
@@ -19,9 +19,10 @@ from runner.metrics.expertise_names import ExpertiseMetric, parse_metric
 from runner.metrics.kendall import Flags, Floats, Ints, RatedPairs, RatedPapers, Ratio
 
 
-def ranks(papers: RatedPapers, values: Floats) -> Ints:
+def ranks(papers: RatedPapers, values: Floats, *, last_id_first: bool = False) -> Ints:
     """Return each paper's rank within its reviewer, 1 for the highest value; ties by id."""
-    order = np.lexsort((np.arange(len(values)), -values, papers.owner))
+    place = np.arange(len(values))
+    order = np.lexsort((-place if last_id_first else place, -values, papers.owner))
     starts = np.searchsorted(papers.owner, np.arange(papers.reviewers))
     found = np.empty(len(values), dtype=np.int64)
     found[order] = np.arange(len(values)) - starts[papers.owner] + 1
@@ -57,7 +58,7 @@ class Judge:
             papers=papers,
             pairs=RatedPairs.of(papers),
             metrics=tuple(map(parse_metric, metrics)),
-            true_rank=ranks(papers, papers.rating),
+            true_rank=ranks(papers, papers.rating, last_id_first=True),
         )
 
     def ratios(self, scores: Floats) -> dict[str, Ratio]:

@@ -78,6 +78,7 @@ def protocol_rules(manifest: FreezeManifest) -> dict[str, Json]:
     """Return how scores are judged."""
     return {
         "tie": "score_desc_id_asc",
+        "truth_tie": "rating_desc_id_desc",
         "ids": "opaque",
         "normalisation": "global",
         "tied_scores": "half_the_gap",

@@ -1,0 +1,1 @@
+"""Methods that score how well reviewers know the subjects of submissions."""
