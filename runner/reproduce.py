@@ -47,6 +47,7 @@ from runner.reproduction import (
 )
 from runner.rows import file_lines
 from runner.run import Again, Finished, Host, Resolved, RunOptions, RunResult, run_resolved
+from runner.scoring import part_lines
 from runner.signals import CancelToken
 from runner.tasks import task_module
 from runner.trust import Trust
@@ -266,7 +267,7 @@ class _Session:
             task = task_module(self.documents.protocol.dataset(now.unit.dataset).task)
             rows = compare_rows(
                 lambda: self._original_lines(then.unit),
-                lambda: _lines(parts),
+                lambda: part_lines(parts),
                 task.ROW_KIND,
                 tolerances.row_score,
             )
@@ -288,12 +289,6 @@ class _Session:
 
 def _side(record: UnitOutcome) -> UnitSide:
     return UnitSide(outcome=record.outcome, reason=record.reason)
-
-
-def _lines(parts: Iterable[Path]) -> Iterable[bytes]:
-    for part in parts:
-        with part.open("rb") as stream:
-            yield from file_lines(stream)
 
 
 def _countersign(request: ReproduceRequest, session: _Session, verdict: Verdict) -> Path | None:

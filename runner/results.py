@@ -34,6 +34,7 @@ class ScoredUnit:
     repeat: int
     outcome: Outcome
     score: SplitScore
+    rows_sha256: str | None = None
 
 
 Cells = dict[tuple[str, str, str], list[ScoredUnit]]  # (method, dataset, split) -> repeats

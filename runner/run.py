@@ -18,10 +18,10 @@ from runner.bundle.write import SealedBundle
 from runner.clock import SystemClock
 from runner.config_freeze import FILE as FREEZE_FILE
 from runner.config_freeze import freeze_required, read_freeze, read_freeze_file, refuse_unfrozen
+from runner.determinism import with_rows_digest
 from runner.engine.api import Engine, EngineInfo
 from runner.engine.cgroups import open_cgroups
 from runner.engine.clean import sweep
-from runner.determinism import with_rows_digest
 from runner.engine.usage import Cgroups
 from runner.execute import Execution, execute
 from runner.host import host_document, read_load

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.determinism import determinism_section
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.protocol.load import Protocol
 from runner.results import Scope, ScoredUnit, Section, build_results, failed_unit, interval_note
@@ -49,11 +50,12 @@ def score_parts(
     """
     task = task_module(protocol.dataset(dataset.name).task)
     with task.unit_scorer(dataset, protocol, splits, artifact=artifact) as scorer:
-        report = read_rows(_lines(parts), scorer.checker(), on_block=scorer.add).report
+        report = read_rows(part_lines(parts), scorer.checker(), on_block=scorer.add).report
         return scorer.result(report)
 
 
-def _lines(parts: Sequence[Path]) -> Iterator[bytes]:
+def part_lines(parts: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the lines of row files, read as one file in the order given."""
     for part in parts:
         with part.open("rb") as stream:
             yield from file_lines(stream)
@@ -80,7 +82,9 @@ def results_document(
     plan: Plan, protocol: Protocol, units: Sequence[ScoredUnit], notes: Iterable[str]
 ) -> dict[str, Any]:
     """Return results.json."""
-    return build_results(scope_of(plan, protocol), units, (*notes, interval_note()))
+    document = build_results(scope_of(plan, protocol), units, (*notes, interval_note()))
+    repeated = determinism_section(plan, units)
+    return {**document, "determinism": repeated} if repeated else document
 
 
 def _scored(record: UnitOutcome, scores: UnitScores) -> list[ScoredUnit]:
@@ -91,6 +95,7 @@ def _scored(record: UnitOutcome, scores: UnitScores) -> list[ScoredUnit]:
             repeat=record.unit.repeat,
             outcome=record.outcome,
             score=split,
+            rows_sha256=scores.rows_sha256,
         )
         for split in scores.splits
     ]

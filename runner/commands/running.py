@@ -12,6 +12,7 @@ from typing import Any
 from runner import keys
 from runner.commands.output import table
 from runner.commands.planning import overrides
+from runner.determinism import nondeterministic_lines
 from runner.engine.docker import DockerEngine
 from runner.errors import EXIT_CANCELLED, EXIT_OK, EXIT_UNEXPECTED_OUTCOMES, BundleError, KeyError_
 from runner.manifest import RunManifest, load_run_manifest
@@ -109,6 +110,8 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
         head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
         parts.append(table(head, rows))
     parts.append(_failures(result))
+    varying = list(nondeterministic_lines(result.results, metric))
+    parts.append("\n".join(varying) + "\n" if varying else "")
     levels = (("intact", report.intact), ("recomputed", report.recomputed))
     words = {True: "yes", False: "NO", None: "not looked at"}
     lines = [f"{name}: {words[level.holds]} ({level.detail})" for name, level in levels]
