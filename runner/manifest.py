@@ -130,6 +130,7 @@ class FreezeManifest:
     rules: Mapping[str, Json]  # the category's own, such as queries_without_positives
     budget: Limits
     datasets: tuple[FreezeDataset, ...]
+    tolerances: Mapping[str, Json] | None = None  # see ``compare.Tolerances``
     places: Places = field(repr=False, compare=False, default_factory=lambda: Places("manifest"))
 
 
@@ -279,9 +280,22 @@ def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[Manif
         rules=dict(data["rules"]),
         budget=Limits(**budget),
         datasets=datasets,
+        tolerances=_tolerances(data, metrics, faults),
         places=checked.places,
     )
     return manifest, faults.in_file_order()
+
+
+def _tolerances(
+    data: Mapping[str, Any], metrics: list[str], faults: Faults
+) -> Mapping[str, Json] | None:
+    found: Mapping[str, Any] | None = data.get("tolerances")
+    for name in found.get("metrics", {}) if found else ():
+        if name not in metrics:
+            message = f"a tolerance for {name}, which is not among the metrics"
+            path = ("tolerances", "metrics", name)
+            faults.add("tolerance", message + suggest(name, metrics), "remove it", *path)
+    return found
 
 
 _COPIED = (

@@ -149,4 +149,5 @@ def _document(manifest: FreezeManifest, entries: list[dict[str, Any]]) -> dict[s
         "splits": {"algorithm": ALGORITHM, "calibration": manifest.calibration},
         "budget": asdict(manifest.budget),
         "datasets": entries,
+        **({} if manifest.tolerances is None else {"tolerances": dict(manifest.tolerances)}),
     }
