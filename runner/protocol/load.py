@@ -202,6 +202,9 @@ def contradictions(protocol: Protocol) -> Iterator[str]:
     names = [dataset.name for dataset in protocol.datasets]
     if len(set(names)) != len(names):
         yield "a dataset's name stands twice"
+    for metric in protocol.document.get("tolerances", {}).get("metrics", {}):
+        if metric not in protocol.metrics:
+            yield f"it has a tolerance for {metric}, which is not among the metrics"
     known = {metric for task in protocol.tasks for metric in protocol.metrics_of(task)}
     for metric in set(protocol.metrics) - known:
         yield f"metric {metric} is none of its tasks {', '.join(protocol.tasks)}"
