@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.metrics.bootstrap import (
     CONFIDENCE,
     RESAMPLES,
     percentile_interval,
-    resampled_means,
 )
 from runner.metrics.direction import lower_is_better
 from runner.model import MethodPlan, Outcome, Plan, UnitOutcome
+from runner.replicates import Replicates
 from runner.tasks.api import SplitScore
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +111,16 @@ def build_results(
     cells: Cells = {}
     for unit in units:
         cells.setdefault((unit.method, unit.dataset, unit.score.split), []).append(unit)
+    replicates = Replicates(scope.plan.seed)
     per_dataset: list[dict[str, Any]] = []
     aggregate: list[dict[str, Any]] = []
     for section in scope.sections:
         for split in scope.plan.splits:
             for metric in section.metrics:
                 per_dataset += _dataset_rows(scope.plan, section, split, metric, cells)
-                aggregate += _aggregate_rows(scope.plan, section, split, metric, cells)
+                aggregate += _aggregate_rows(
+                    scope.plan, section, (split, metric), cells, replicates
+                )
     return {
         "schema": "sealbench/results/v1",
         "protocol_id": scope.plan.protocol_id,
@@ -180,8 +180,9 @@ def _dataset_rows(
 
 
 def _aggregate_rows(
-    plan: Plan, section: Section, split: str, metric: str, cells: Cells
+    plan: Plan, section: Section, column: tuple[str, str], cells: Cells, replicates: Replicates
 ) -> list[dict[str, Any]]:
+    split, metric = column
     expected = len(section.datasets)
     found: dict[str, list[float]] = {}
     for method in plan.methods:
@@ -201,7 +202,7 @@ def _aggregate_rows(
         low, high = NONE
         if mean is not None:
             units = [cells[method.name, name, split] for name in section.datasets]
-            low, high = _interval(units, metric, plan.seed)
+            low, high = _interval(units, metric, replicates)
         rows.append(
             {
                 "method": method.name,
@@ -230,29 +231,19 @@ def _imported(method: MethodPlan) -> dict[str, bool]:
 
 
 def _interval(
-    datasets: Sequence[Sequence[ScoredUnit]], metric: str, seed: int
+    datasets: Sequence[Sequence[ScoredUnit]], metric: str, replicates: Replicates
 ) -> tuple[float | None, float | None]:
     """The interval of the mean over datasets, each of which is a sequence of repeats."""
     total, linear = None, False
     for position, repeats in enumerate(datasets):
         for unit in repeats:
-            found = _replicates(unit.score, metric, seed, position)
+            found = replicates.of(unit.score, metric, position)
             if found is None:
                 return NONE
             share = found / (len(repeats) * len(datasets))
             total = share if total is None else total + share
             linear = linear or unit.score.linear
     return NONE if total is None else percentile_interval(total, linear=linear)
-
-
-def _replicates(score: SplitScore, metric: str, seed: int, position: int) -> np.ndarray | None:
-    """The metric on each resample: the task's own, or means of its samples."""
-    if metric in score.replicates:
-        return score.replicates[metric]
-    sample = score.samples.get(metric)
-    if sample is None or not len(sample):
-        return None
-    return resampled_means(sample, seed=seed, position=position)
 
 
 def _summary(unit: ScoredUnit) -> dict[str, Any]:

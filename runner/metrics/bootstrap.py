@@ -61,7 +61,14 @@ def resampled_means(
 
     ``position`` tells groups of one seed apart, such as the datasets of a benchmark.
     """
-    return _resampled_means(values, _Draws(seed, position, len(values), resamples))
+    import numpy as np
+
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or not len(sample):
+        raise ValueError("the bootstrap needs 1-D arrays of finite values")
+    sums = resampled_sums(sample[:, None], seed=seed, position=position, resamples=resamples)
+    means: NDArray[float64] = sums[:, 0] / len(sample)
+    return means
 
 
 def resampled_sums(
@@ -127,23 +134,6 @@ class _Draws(NamedTuple):
     position: int
     size: int
     resamples: int
-
-
-def _resampled_means(values: NDArray[float64], draws: _Draws) -> NDArray[float64]:
-    import numpy as np
-
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or not len(sample) or not np.isfinite(sample).all():
-        raise ValueError("the bootstrap needs 1-D arrays of finite values")
-    count = len(sample)
-    largest = float(np.abs(sample).max())
-    if largest == 0.0:
-        return np.zeros(draws.resamples)
-    bits = _MANTISSA_BITS - 1 - math.ceil(math.log2(count + 1)) - math.frexp(largest)[1]
-    grid = np.rint(np.ldexp(sample, bits))
-    sums = np.concatenate([counts.astype(np.float64) @ grid for counts in _counts(draws)])
-    means: NDArray[float64] = np.ldexp(sums, -bits) / count
-    return means
 
 
 def _counts(draws: _Draws) -> Iterable[NDArray[Any]]:
