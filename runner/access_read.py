@@ -1,4 +1,4 @@
-"""What a run manifest lets a method reach beside its inputs: hosts, secrets, recordings."""
+"""What a run manifest lets a method reach beside its inputs: hosts, secrets, model files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.egress.targets import entry_problem, parse_target
 from runner.manifest_read import Faults
-from runner.model import NetworkPolicy
+from runner.model import ModelPin, NetworkPolicy
 from runner.quantities import parse_size_bytes
 from runner.secret_refs import SecretRef
 
@@ -52,3 +52,15 @@ def read_secrets(
         given = None if file is None else faults.relative_path(file, base, *place)
         found.append(SecretRef(name=name, file=given, env=where.get("env")))
     return tuple(found)
+
+
+def read_models(entry: Mapping[str, Any], faults: Faults, *path: str | int) -> tuple[ModelPin, ...]:
+    """Return the model files of a method's entry, sorted by name."""
+    stated = entry.get("models", ())
+    pins = [ModelPin(name=m["name"], revision=m["revision"], digest=m["digest"]) for m in stated]
+    faults.unique("model", [pin.name for pin in pins], *path, "models")
+    if entry.get("requires") and not pins:
+        message = "requires weights, and names no model"
+        fix = "add `models` with name, revision and digest, or remove `requires`"
+        faults.add("no-models", message, fix, *path, "requires")
+    return tuple(sorted(pins, key=lambda pin: pin.name))

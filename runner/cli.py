@@ -79,6 +79,8 @@ def _add_run_commands(commands: object, leaf: Add) -> None:
     run.add_argument(
         "--config-freeze", type=Path, help="what was settled before the held-out split was scored"
     )
+    run.add_argument("--models-root", type=Path, help="folder that holds <model name>/ folders")
+    run.add_argument("--cache-dir", type=Path, help="keep methods' caches here for later runs")
     run.add_argument("--jobs", type=int, help="units to run side by side (timings then distort)")
     run.add_argument("--retry-failed", action="store_true", help="on resume, rerun failures too")
     run.add_argument("--fresh", action="store_true", help="do not resume an interrupted run")
@@ -121,6 +123,9 @@ def _add_benchmark_commands(commands: object, leaf: Add) -> None:
     freeze.add_argument("--data-root", type=Path, required=True)
     freeze.add_argument("--out", type=Path, help="folder of the protocol (default: the manifest's)")
     freeze.add_argument("--force", action="store_true", help="replace a different protocol")
+    models = _group(commands, "models", "model files that methods are given")
+    digest = leaf(models, "digest", "modelling:digest", "print the digest of a folder of files")
+    digest.add_argument("folder", type=Path)
     images = _group(commands, "images", "build, lock and list method images")
     build = leaf(images, "build", "imaging:build", "build images from pinned inputs and load them")
     build.add_argument("names", nargs="*", help="default: all")

@@ -19,6 +19,7 @@ from runner.harvest import harvest
 from runner.imports import Import, import_unit
 from runner.journal import Journal
 from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
+from runner.models import lack_of
 from runner.outcome import classify
 from runner.preflight import Ready
 from runner.progress import Reporter, UnitTick
@@ -47,6 +48,10 @@ class Execution:
     cancel: CancelToken
     #: Of precomputed methods: (method, dataset) -> the file of results.
     imports: Mapping[tuple[str, str], Path] = field(default_factory=dict)
+    #: Of model files: name -> folder, None where they are absent.
+    models: Mapping[str, Path | None] = field(default_factory=dict)
+    #: Where caches outlive the run; None: they end with it.
+    cache_dir: Path | None = None
 
 
 def execute(run: Execution) -> tuple[UnitOutcome, ...]:
@@ -113,6 +118,9 @@ class _Group:
         run.journal.unit_started(unit)
         if self._method.image is None:
             evidence = self._import(unit)
+            result = UnitResult(evidence=evidence, started=None, wall_ms_used=0)
+        elif (lack := lack_of(self._method, run.models)) is not None:
+            evidence = Evidence(not_started_reason=lack)
             result = UnitResult(evidence=evidence, started=None, wall_ms_used=0)
         else:
             result, evidence = self._attempt(unit, self._method.image)
@@ -187,6 +195,11 @@ class _Group:
             env=method_env(limits, unit.seed),
             user=container_user(),
             cache_dir=cache,
+            models={
+                pin.name: folder
+                for pin in self._method.models
+                if (folder := run.models[pin.name]) is not None
+            },
             rows_planned=len(ids),
         )
 
@@ -216,9 +229,11 @@ class _Group:
         return replace(evidence, rows=found.rows, harvest_refused=found.refused)
 
     def _cache(self) -> Path | None:
-        """The method's cache: private to one image digest, shared by its units of this run."""
+        """The method's cache: private to one method id, shared by its units of this run and, with
+        a cache folder, by those of later runs."""
         if not self._method.cache:
             return None
-        folder = self._run.workspace.folder / "cache" / short_id(self._method.method_id, 32)
-        folder.mkdir(exist_ok=True)
+        caches = self._run.cache_dir or self._run.workspace.folder / "cache"
+        folder = caches.absolute() / short_id(self._method.method_id, 32)
+        folder.mkdir(parents=True, exist_ok=True)
         return folder

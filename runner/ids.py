@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.canonical import Json, digest_of
-from runner.model import ImagePin, ImportedFile, MethodPlan, NetworkPolicy, Plan, Unit
+from runner.model import ImagePin, ImportedFile, MethodPlan, ModelPin, NetworkPolicy, Plan, Unit
 
 METHOD_ID_SCHEMA = "sealbench/method-id/v1"
 PRECOMPUTED_ID_SCHEMA = "sealbench/precomputed-id/v1"
@@ -47,7 +47,9 @@ def method_id(
 
 
 def given_to(
-    network: NetworkPolicy | None, recordings: Iterable[ImportedFile] = ()
+    network: NetworkPolicy | None,
+    recordings: Iterable[ImportedFile] = (),
+    models: Iterable[ModelPin] = (),
 ) -> dict[str, Json]:
     """Return the part of a method's identity that is neither image nor settings.
 
@@ -57,7 +59,12 @@ def given_to(
     if network is not None:
         found["network"] = {"allow": list(network.allow), "max_bytes": network.max_bytes}
     files: dict[str, Json] = {file.dataset: file.sha256 for file in recordings}
-    return found | ({"recordings": files} if files else {})
+    if files:
+        found["recordings"] = files
+    pins: dict[str, Json] = {
+        pin.name: {"revision": pin.revision, "digest": pin.digest} for pin in models
+    }
+    return found | ({"models": pins} if pins else {})
 
 
 def precomputed_id(files: Iterable[ImportedFile]) -> str:
@@ -70,7 +77,7 @@ def id_of(method: MethodPlan) -> str:
     """Return the identity that follows from what a method is."""
     if method.image is None:
         return precomputed_id(method.precomputed)
-    given = given_to(method.network, method.recordings)
+    given = given_to(method.network, method.recordings, method.models)
     return method_id(method.image, method.command, method.config, cache=method.cache, given=given)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.access_read import read_network, read_secrets
+from runner.access_read import read_models, read_network, read_secrets
 from runner.canonical import Json
 from runner.errors import ManifestError, ProtocolError
 from runner.manifest_read import (
@@ -22,7 +22,7 @@ from runner.manifest_read import (
     raise_first,
     read_manifest,
 )
-from runner.model import Limits, NetworkPolicy, Outcome, Plan
+from runner.model import Limits, ModelPin, NetworkPolicy, Outcome, Plan
 from runner.protocol.policies import check_revision
 from runner.schema_faults import suggest
 from runner.secret_refs import SecretRef
@@ -52,6 +52,8 @@ class MethodSpec:
     network: NetworkPolicy | None = None
     secrets: tuple[SecretRef, ...] = ()
     recordings: Path | None = None  # a path like ``precomputed``
+    models: tuple[ModelPin, ...] = ()
+    requires: tuple[str, ...] = ()
 
     def imported_path(self, dataset: str) -> Path:
         """The file of results for a dataset; ``ValueError`` for a method that is executed."""
@@ -76,6 +78,7 @@ class RunManifest:
     protocol: Path
     protocol_id: str | None
     data_root: Path | None
+    models_root: Path | None
     splits: tuple[str, ...]
     tuned: bool  # chosen on data: the held-out split then needs a configuration freeze
     config_freeze: Path | None
@@ -181,7 +184,7 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
         return None, in_file_order(checked.faults)
     path, data, faults = checked.path, checked.data, Faults(checked.places)
     base = path.parent
-    data_root = data.get("data_root")
+    data_root, models_root = data.get("data_root"), data.get("models_root")
     config_freeze = data.get("config_freeze")
     splits = list(data["splits"])
     faults.unique("split", splits, "splits")
@@ -196,6 +199,7 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
         protocol=faults.relative_path(data["protocol"], base, "protocol"),
         protocol_id=data.get("protocol_id"),
         data_root=data_root and faults.relative_path(data_root, base, "data_root"),
+        models_root=models_root and faults.relative_path(models_root, base, "models_root"),
         splits=tuple(splits),
         tuned=data.get("tuned", False),
         config_freeze=config_freeze and faults.relative_path(config_freeze, base, "config_freeze"),
@@ -231,6 +235,8 @@ def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) ->
         network=read_network(entry, faults, *place),
         secrets=read_secrets(entry, base, faults, *place),
         recordings=recordings and faults.relative_path(recordings, base, *place, "recordings"),
+        models=read_models(entry, faults, *place),
+        requires=tuple(entry.get("requires", ())),
     )
 
 
@@ -239,6 +245,8 @@ _OF_EXECUTION = frozenset({"image", "method", "command", "config", "limits", "ca
     "network",
     "secrets",
     "recordings",
+    "models",
+    "requires",
 }
 
 

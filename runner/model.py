@@ -82,6 +82,16 @@ class NetworkPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPin:
+    """Model files that a method sees at ``/models/<name>``: the 40 hexadecimal digits of the
+    revision that they were taken from, and the digest of their content, ``sha256:<hex>``."""
+
+    name: str
+    revision: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostUse:
     """What went to one allowed host. ``failed``: connections that could not be made."""
 
@@ -124,6 +134,9 @@ class MethodPlan:
     network: NetworkPolicy | None = None  # None: no host at all
     secrets: tuple[str, ...] = ()  # names; values are nowhere but in the supervisor
     recordings: tuple[ImportedFile, ...] = ()  # what it replays, one file for each dataset
+    models: tuple[ModelPin, ...] = ()  # by name
+    requires: tuple[str, ...] = ()  # what may be absent on a host without that being unexpected
+    declares: Mapping[str, Json] = field(default_factory=dict)  # mode, backend, exact, ...
 
     @property
     def pin(self) -> ImagePin:

@@ -15,6 +15,7 @@ from runner.model import (
     ImportedFile,
     Limits,
     MethodPlan,
+    ModelPin,
     NetworkPolicy,
     Outcome,
     Plan,
@@ -73,6 +74,12 @@ def _method_document(method: MethodPlan) -> dict[str, Any]:
         document["secrets"] = list(method.secrets)
     if method.recordings:
         document["recordings"] = [asdict(file) for file in method.recordings]
+    if method.models:
+        document["models"] = [asdict(pin) for pin in method.models]
+    if method.requires:
+        document["requires"] = list(method.requires)
+    if method.declares:
+        document["declares"] = dict(method.declares)
     return document
 
 
@@ -120,6 +127,9 @@ def _method(entry: Mapping[str, Any]) -> MethodPlan:
         network=_network(entry.get("network")),
         secrets=tuple(entry.get("secrets", ())),
         recordings=tuple(ImportedFile(**file) for file in entry.get("recordings", ())),
+        models=tuple(ModelPin(**pin) for pin in entry.get("models", ())),
+        requires=tuple(entry.get("requires", ())),
+        declares=entry.get("declares", {}),
     )
 
 

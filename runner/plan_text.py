@@ -101,6 +101,10 @@ def _method_pairs(method: MethodPlan) -> Iterator[tuple[str, str]]:
         yield "secrets", ", ".join(method.secrets)
     for file in method.recordings:
         yield f"replays {file.dataset}", f"{file.sha256} ({file.size} bytes)"
+    for pin in method.models:
+        yield f"model {pin.name}", f"{pin.digest} (revision {pin.revision})"
+    if method.requires:
+        yield "requires", ", ".join(method.requires)
     if method.waive:
         yield "waived", ", ".join(method.waive)
     if method.expect is not Outcome.OK:

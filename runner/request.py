@@ -7,13 +7,14 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.engine.api import ContainerSpec, Mount
 from runner.engine.create import hosts_mount
 from runner.errors import SealbenchError, StorageError
 from runner.model import Evidence, Limits, Unit
+from runner.models import MOUNTED
 from runner.parts import storage_error
 
 #: Whom a method runs as when the supervisor is root: nobody.
@@ -48,6 +49,7 @@ class UnitRequest:
     env: Mapping[str, str]
     user: str
     cache_dir: Path | None = None
+    models: Mapping[str, Path] = field(default_factory=dict)  # name -> folder, mounted read-only
     rows_planned: int | None = None  # for progress only
 
 
@@ -112,6 +114,8 @@ def container_spec(
     ]
     if request.cache_dir is not None:
         mounts.append(Mount(source=request.cache_dir, target="/cache", read_only=False))
+    for model, folder in request.models.items():
+        mounts.append(Mount(source=folder, target=f"{MOUNTED}/{model}", read_only=True))
     return ContainerSpec(
         image_id=request.image_id,
         name=f"sealbench-{name}",

@@ -73,7 +73,7 @@ def resolve_method(
     return MethodPlan(
         name=spec.name,
         method_id=method_id(
-            pin, command, config, cache=cache, given=given_to(spec.network, recordings)
+            pin, command, config, cache=cache, given=given_to(spec.network, recordings, spec.models)
         ),
         image=pin,
         command=command,
@@ -85,6 +85,9 @@ def resolve_method(
         network=spec.network,
         secrets=tuple(ref.name for ref in spec.secrets),
         recordings=recordings,
+        models=spec.models,
+        requires=spec.requires,
+        declares=declared.declares if declared and spec.command is None else {},
     )
 
 

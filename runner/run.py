@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.bundle.archive import export_archive
@@ -30,6 +30,7 @@ from runner.journal import Journal
 from runner.keys import SigningKey, own_keys
 from runner.manifest import RunManifest, imported_paths, load_run_manifest
 from runner.model import ImagePin, Outcome, Plan, Unit, UnitOutcome
+from runner.models import find_models, foreseen, lack_of
 from runner.plan import Overrides, build_plan
 from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
@@ -90,6 +91,8 @@ class RunOptions:
     fresh: bool = False
     again: Again | None = None
     config_freeze: Path | None = None
+    models_root: Path | None = None  # holds <model name>/ folders
+    cache_dir: Path | None = None  # where methods' caches outlive the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,7 @@ class Resolved:
     datasets: Mapping[str, Dataset]
     data_root: Path | None
     config_freeze: bytes | None = None  # of a run that scores the held-out split
+    models: Mapping[str, Path | None] = field(default_factory=dict)  # None: not on this host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,7 @@ def resolve_manifest(manifest: RunManifest, options: RunOptions) -> Resolved:
         plan=plan,
         datasets=bind(protocol, data_root),
         data_root=data_root,
+        models=find_models(plan, options.models_root or manifest.models_root),
     )
 
 
@@ -256,7 +261,7 @@ class _Session:
             bundle = seal(sealing, files, self.workspace.out, self.options.key)
         self.workspace.remove()
         archive = _archive(bundle, self.options.key)
-        summary = _summary(bundle, outcomes, plan, clock.monotonic_ns() - begun_ns)
+        summary = _summary(bundle, outcomes, self.resolved, clock.monotonic_ns() - begun_ns)
         self.reporter.run_finished(summary)
         return RunResult(
             resolved=self.resolved,
@@ -283,6 +288,8 @@ class _Session:
                 reporter=self.reporter,
                 cancel=self.cancel,
                 imports=imported_paths(self.resolved.manifest, self.resolved.plan),
+                models=self.resolved.models,
+                cache_dir=self.options.cache_dir,
             )
         )
 
@@ -331,15 +338,21 @@ def _archive(bundle: SealedBundle, key: SigningKey | None) -> Path:
 
 
 def _summary(
-    bundle: SealedBundle, outcomes: Sequence[UnitOutcome], plan: Plan, elapsed_ns: int
+    bundle: SealedBundle, outcomes: Sequence[UnitOutcome], resolved: Resolved, elapsed_ns: int
 ) -> RunSummary:
+    plan, models = resolved.plan, resolved.models
     expected = {method.name: method.expect for method in plan.methods}
+    lacking = {method.name for method in plan.methods if lack_of(method, models) is not None}
+    foreseen_lack = {method.name for method in plan.methods if foreseen(method, models)}
+    ended = [record for record in outcomes if record.outcome in ENDED_BY_US]
+    surprising = [r for r in outcomes if r.outcome is not expected[r.unit.method]]
     return RunSummary(
         run_id=plan.run_id,
         bundle=str(bundle.path),
-        complete=not any(record.outcome in ENDED_BY_US for record in outcomes),
+        # Nothing is missing that could have run here.
+        complete=all(record.unit.method in lacking for record in ended),
         signed=bundle.signed,
         elapsed_ms=elapsed_ns // 1_000_000,
         outcomes=dict(Counter(record.outcome.value for record in outcomes)),
-        unexpected=sum(record.outcome is not expected[record.unit.method] for record in outcomes),
+        unexpected=sum(record.unit.method not in foreseen_lack for record in surprising),
     )

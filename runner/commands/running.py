@@ -44,6 +44,8 @@ def run_and_tell(arguments: Namespace, manifest: RunManifest) -> int:
         retry_failed=arguments.retry_failed,
         fresh=arguments.fresh,
         config_freeze=arguments.config_freeze,
+        models_root=getattr(arguments, "models_root", None),
+        cache_dir=getattr(arguments, "cache_dir", None),
     )
     try:
         with cancel_on_signals(CancelToken()) as cancel:
