@@ -65,6 +65,7 @@ class MethodDeclaration:
     config: Mapping[str, Json]
     cache: bool
     tasks: tuple[str, ...]
+    declares: Mapping[str, Json] = field(default_factory=dict)  # mode, backend, exact, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,7 @@ def _declaration(value: Mapping[str, Any]) -> MethodDeclaration:
         config=value["config"],
         cache=value["cache"],
         tasks=tuple(value["tasks"]),
+        declares=value.get("declares", {}),
     )
 
 

@@ -120,7 +120,10 @@ def write_image(path: Path, recipe: Recipe, platform: str, entry: Document | Non
     images, methods = document.get("images", {}), document.get("methods", {})
     if entry is not None:
         images.setdefault(recipe.name, {})[platform] = entry
-        methods[recipe.name] = {name: m.for_lock() for name, m in recipe.methods.items()}
+        methods[recipe.name] = {
+            name: m.for_lock() | ({"declares": dict(m.declares)} if m.declares else {})
+            for name, m in recipe.methods.items()
+        }
     elif recipe.name in images:
         images[recipe.name].pop(platform, None)
         if not images[recipe.name]:

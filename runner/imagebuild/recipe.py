@@ -59,9 +59,11 @@ class MethodRecipe:
     config: Mapping[str, Json] = field(default_factory=dict)
     cache: bool = False
     description: str = ""
+    declares: Mapping[str, Json] = field(default_factory=dict)
 
     def for_lock(self) -> dict[str, Json]:
-        """Return the form of ``images.lock.json``."""
+        """Return what an image's label has: all of ``images.lock.json`` but ``declares``, which
+        says something of the method and changes nothing in the image."""
         return {
             "command": list(self.command),
             "config": dict(self.config),
@@ -203,5 +205,6 @@ def _methods(document: Mapping[str, Any]) -> Iterator[tuple[str, MethodRecipe]]:
                 config=part.get("config", {}),
                 cache=part.get("cache", False),
                 description=part.get("description", ""),
+                declares=part.get("declares", {}),
             ),
         )
