@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner.canonical import canonical_bytes
 from runner.compare import (
     RankDifference,
     Tolerances,
@@ -20,9 +22,13 @@ from runner.compare import (
     worst,
 )
 from runner.compare_rows import RowsComparison, compare_rows, first_difference, shortened
+from runner.errors import ProtocolError
 from runner.model import Outcome, Unit
+from runner.protocol.load import parse_protocol
 from runner.rowform import RowsDigest, key_field, parse_row, row_digest, shape_of
 from runner.schemas import kinds
+from tests.unit.beir_files import write_beir
+from tests.unit.protocol_samples import frozen
 
 KIND = "row-retrieval"
 OK = UnitSide(outcome=Outcome.OK, reason="done")
@@ -228,3 +234,17 @@ def test_tolerances_come_from_the_protocol_and_are_exact_without() -> None:
     found = Tolerances.of(declared)
     assert found.row_score is None
     assert (found.for_metric("map"), found.for_metric("mrr")) == (0.001, 1e-9)
+
+
+def test_a_benchmark_declares_tolerances_and_they_are_part_of_its_identity(tmp_path: Path) -> None:
+    write_beir(tmp_path / "toy")
+    declared = {"row_score": 0.5, "metrics": {"mrr": 1e-6}}
+    plain, wide = frozen(tmp_path), frozen(tmp_path, tolerances=declared)
+    assert "tolerances" not in plain.document
+    assert plain.protocol_id != wide.protocol_id
+    found = Tolerances.of(wide.document)
+    assert (found.row_score, found.for_metric("mrr"), found.for_metric("map")) == (0.5, 1e-6, 1e-9)
+    document = {**wide.document, "tolerances": {"metrics": {"recall_at_5": 0.1}}}
+    with pytest.raises(ProtocolError) as caught:
+        parse_protocol(canonical_bytes(document), Path("p.json"))
+    assert "a tolerance for recall_at_5" in caught.value.message

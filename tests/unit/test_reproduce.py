@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from runner.bundle.reviews import signatures_folder
+from runner.canonical import canonical_bytes, sha256_label
 from runner.clock import SystemClock
 from runner.compare import Verdict
 from runner.engine.fake import FAKE_INFO, FakeEngine, Script
@@ -388,3 +389,16 @@ def test_a_strangers_countersignature_is_ignored_and_no_fault(tmp_path: Path) ->
     report = verified(box.out / "bundle", Trust(keys=(*TRUST.keys, revoked)))
     assert (report.faults, report.reproduced.holds) == ((), False)
     assert [fault.code for fault in report.ignored] == ["trust.revoked"]
+
+
+def test_a_move_within_the_declared_tolerance_is_equivalent(tmp_path: Path) -> None:
+    document = {**protocol().document, "tolerances": {"row_score": 0.5}}
+    box = sandbox(tmp_path, "overlap", scripts={"overlap": does(shifted)})
+    raw = canonical_bytes(document)
+    (box.folder / "p" / "protocol.json").write_bytes(raw)
+    box.run()
+    made = again(box, scripts={"overlap": does(overlap)}, protocol_id=sha256_label(raw))
+    assert made.verdict is Verdict.EQUIVALENT
+    (method,) = made.document["methods"]
+    assert "moved, by at most 0.25: within the tolerance" in method["reason"]
+    assert made.document["tolerances"]["row_score"] == 0.5
