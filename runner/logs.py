@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runner.engine.api import LogStream
 from runner.errors import EngineError
+from runner.secret_scan import Redactor
 
 #: The tail waits in memory until the end, so it stays small even under a large cap.
 MAX_TAIL_BYTES = 1 << 20
@@ -36,8 +37,12 @@ class LogSummary:
 class CappedLog:
     """One stream's log. At most ``cap_bytes`` of output are kept, plus the mark."""
 
-    def __init__(self, path: Path, cap_bytes: int) -> None:
-        """Create or replace the file; ``OSError`` where that is impossible."""
+    def __init__(self, path: Path, cap_bytes: int, redactor: Redactor | None = None) -> None:
+        """Create or replace the file; ``OSError`` where that is impossible.
+
+        The ``redactor`` sees every byte before the cap does: a secret that the cap cuts in two
+        would not be found afterwards.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
         self._tail_cap = min(cap_bytes // 2, MAX_TAIL_BYTES)
@@ -46,6 +51,7 @@ class CappedLog:
         self._total = self._left_out = 0
         self._fault: str | None = None
         self._closed = False
+        self._redactor = redactor
 
     @property
     def flooded(self) -> bool:
@@ -54,6 +60,9 @@ class CappedLog:
 
     def write(self, chunk: bytes) -> None:
         """Take a chunk of any size. Never raises: a full disk is told by ``close``."""
+        self._take(chunk if self._redactor is None else self._redactor.feed(chunk))
+
+    def _take(self, chunk: bytes) -> None:
         self._total += len(chunk)
         if self._head_left:
             head = chunk[: self._head_left]
@@ -72,6 +81,8 @@ class CappedLog:
         """Write the mark and the tail, make the file durable; callable twice."""
         if not self._closed:
             self._closed = True
+            if self._redactor is not None:
+                self._take(self._redactor.end())
             self._cut()
             if self._left_out:
                 self._put(b"\n[... %d bytes left out ...]\n" % self._left_out)
