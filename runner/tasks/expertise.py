@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from runner.canonical import Json
 from runner.datasets.openreview import read_openreview
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from runner.expertise_rows import ExpertiseRows
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol, ProtocolDataset
+    from runner.row_faults import FaultLog
     from runner.tasks.expertise_score import UnitScorer
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "entry_members",
     "entry_problems",
     "expected_ids",
+    "import_rows",
     "known_metrics",
     "load",
     "protocol_rules",
@@ -162,6 +164,15 @@ def expected_ids(
 ) -> tuple[str, ...]:
     """Return the reviewers that a method must score for these splits, in the order of ``all``."""
     return union_of(split_ids(dataset, protocol.calibration), splits)
+
+
+def import_rows(
+    source: BinaryIO, dataset: ExpertiseDataset, ids: Sequence[str], faults: FaultLog
+) -> Iterator[tuple[str, bytes]]:
+    """Yield (reviewer id, row line) for predictions that were made elsewhere."""
+    from runner.tasks.expertise_import import import_rows as rows_of
+
+    return rows_of(source, dataset, ids, faults)
 
 
 def row_checker() -> ExpertiseRows:
