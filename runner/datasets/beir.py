@@ -10,12 +10,13 @@ Format: https://github.com/beir-cellar/beir/wiki/Load-your-custom-dataset
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import orjson
 
 from runner.datasets.lines import (
     FileDigest,
@@ -35,7 +36,6 @@ _HEADER = ("query-id", "corpus-id", "score")
 # BEIR's columns are parted by tabs; TREC's four by tabs or by any white space (None)
 _WIDTHS: Mapping[str | None, tuple[int, ...]] = {"\t": (3, 4), None: (4,)}
 _GRADE = re.compile(r"-?[0-9]{1,9}\Z")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Document(NamedTuple):
@@ -53,12 +53,12 @@ class Document(NamedTuple):
     def line(self) -> bytes:
         """The document as one line of a blind ``corpus.jsonl``."""
         row = {"_id": self.id, "title": self.title, "text": self.text}
-        return _encode(row).encode("utf-8") + b"\n"
+        return orjson.dumps(row) + b"\n"
 
 
 def query_line(query_id: str, text: str) -> bytes:
     """Return a query as one line of a blind ``queries.jsonl``."""
-    return _encode({"_id": query_id, "text": text}).encode("utf-8") + b"\n"
+    return orjson.dumps({"_id": query_id, "text": text}) + b"\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

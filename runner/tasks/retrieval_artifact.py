@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 HEADER = "query_id,document_id,relevance,score\n"
 _NOT_SEEN = -1
+#: Characters for which CSV needs quotes; ids have no line ends.
+_QUOTED = frozenset(',"')
 
 
 class ScoreArtifact:
@@ -89,9 +91,17 @@ class ScoreArtifact:
     def _lines(self, query: str, ranking: list[tuple[str, float]]) -> bytes:
         grades, names = self._qrels[query], self._names
         asked = names.get(query, query)
+        fields = [
+            (names.get(document, document), grades.get(document, 0), score)
+            for document, score in ranking
+        ]
+        # A million rows cost as much to quote as to read; few ids need quoting.
+        if _QUOTED.isdisjoint("".join((asked, *(field[0] for field in fields)))):
+            start = f"{asked},"
+            lines = [f"{start}{name},{grade},{score!r}\n" for name, grade, score in fields]
+            return "".join(lines).encode("utf-8")
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(
-            (asked, names.get(document, document), grades.get(document, 0), repr(score))
-            for document, score in ranking
+            (asked, name, grade, repr(score)) for name, grade, score in fields
         )
         return text.getvalue().encode("utf-8")
