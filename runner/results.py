@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from runner.comparisons import Field, Ranked, aggregate_replicates, compare
 from runner.metrics.bootstrap import (
     CONFIDENCE,
     RESAMPLES,
@@ -114,6 +115,7 @@ def build_results(
     replicates = Replicates(scope.plan.seed)
     per_dataset: list[dict[str, Any]] = []
     aggregate: list[dict[str, Any]] = []
+    comparisons: list[dict[str, Any]] = []
     for section in scope.sections:
         for split in scope.plan.splits:
             for metric in section.metrics:
@@ -121,12 +123,16 @@ def build_results(
                 aggregate += _aggregate_rows(
                     scope.plan, section, (split, metric), cells, replicates
                 )
+            field = _field(scope.plan, section, split, cells)
+            ranked = _ranked(section, split, aggregate)
+            comparisons += compare(field, ranked, replicates, scope.plan.seed)
     return {
         "schema": "sealbench/results/v1",
         "protocol_id": scope.plan.protocol_id,
         "run_id": scope.plan.run_id,
         "per_dataset": per_dataset,
         "aggregate": aggregate,
+        "comparisons": comparisons,
         "summaries": [_summary(unit) for unit in units if unit.score.summary is not None],
         "notes": list(notes),
     }
@@ -234,16 +240,46 @@ def _interval(
     datasets: Sequence[Sequence[ScoredUnit]], metric: str, replicates: Replicates
 ) -> tuple[float | None, float | None]:
     """The interval of the mean over datasets, each of which is a sequence of repeats."""
-    total, linear = None, False
-    for position, repeats in enumerate(datasets):
-        for unit in repeats:
-            found = replicates.of(unit.score, metric, position)
-            if found is None:
-                return NONE
-            share = found / (len(repeats) * len(datasets))
-            total = share if total is None else total + share
-            linear = linear or unit.score.linear
+    scores = [[unit.score for unit in repeats] for repeats in datasets]
+    total, linear = aggregate_replicates(scores, metric, replicates)
     return NONE if total is None else percentile_interval(total, linear=linear)
+
+
+def _field(plan: Plan, section: Section, split: str, cells: Cells) -> Field:
+    """All scores of one task on one split."""
+
+    def scores(method: str, dataset: str) -> list[SplitScore]:
+        units = sorted(cells[method, dataset, split], key=lambda unit: unit.repeat)
+        return [unit.score for unit in units]
+
+    return Field(
+        task=section.task,
+        split=split,
+        scores={
+            method.name: [scores(method.name, name) for name in section.datasets]
+            for method in plan.methods
+        },
+    )
+
+
+def _ranked(section: Section, split: str, aggregate: Sequence[Mapping[str, Any]]) -> list[Ranked]:
+    """The eligible methods on every metric of a section and split."""
+    found = []
+    for metric in section.metrics:
+        key = (section.task, split, metric)
+        rows = [
+            row
+            for row in aggregate
+            if (row["task"], row["split"], row["metric"]) == key and row["eligible"]
+        ]
+        found.append(
+            Ranked(
+                metric=metric,
+                means={row["method"]: row["mean_score"] for row in rows},
+                best=next((row["method"] for row in rows if row["rank"] == 1), None),
+            )
+        )
+    return found
 
 
 def _summary(unit: ScoredUnit) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.comparisons import note as comparison_note
 from runner.determinism import determinism_section
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.protocol.load import Protocol
@@ -82,7 +83,9 @@ def results_document(
     plan: Plan, protocol: Protocol, units: Sequence[ScoredUnit], notes: Iterable[str]
 ) -> dict[str, Any]:
     """Return results.json."""
-    document = build_results(scope_of(plan, protocol), units, (*notes, interval_note()))
+    document = build_results(
+        scope_of(plan, protocol), units, (*notes, interval_note(), comparison_note())
+    )
     repeated = determinism_section(plan, units)
     return {**document, "determinism": repeated} if repeated else document
 

@@ -27,6 +27,7 @@ from runner.rows import RowChecker, file_lines, read_rows
 from runner.scoring import import_notes, outcome_notes, results_document, score_run
 from runner.tasks import task_module
 from runner.tasks.api import Dataset, Scorer, Task, UnitScores, per_query_path
+from runner.verify_comparisons import comparison_faults
 from runner.verify_documents import Documents, row_parts, unit_files
 
 #: Two correct computations may differ in the last bits: another order of additions.
@@ -53,6 +54,7 @@ class ScoreCheck:
                 self.faults.extend(_key_faults(self.documents, record, keys))
         self.faults.extend(_cell_faults(self.documents))
         self.faults.extend(_aggregate_faults(self.documents.results))
+        self.faults.extend(comparison_faults(self.documents.results))
 
     def recompute(self, datasets: Mapping[str, Dataset]) -> None:
         """Compute every score, interval, rank and score artifact from the rows, and compare."""
@@ -247,12 +249,13 @@ def compare_results(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iter
     """Yield a fault for every figure of results.json that is not the recomputed one."""
     for name in ("protocol_id", "run_id"):
         yield from _differences(stored[name], again[name], name, "")
-    for name in ("per_dataset", "aggregate", "summaries"):
-        if len(stored[name]) != len(again[name]):
-            counts = f"{len(stored[name])} entries, recomputed {len(again[name])}"
+    for name in ("per_dataset", "aggregate", "comparisons", "summaries"):
+        before, after = stored.get(name, []), again[name]
+        if len(before) != len(after):
+            counts = f"{len(before)} entries, recomputed {len(after)}"
             yield _results_fault(name, f"it has {counts}")
             continue
-        for index, (one, other) in enumerate(zip(stored[name], again[name], strict=True)):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from _differences(one, other, f"{name}[{index}]", _label(other))
     yield from _differences(
         stored.get("determinism", []), again.get("determinism", []), "determinism", ""
@@ -263,7 +266,7 @@ def compare_results(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iter
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    names = ("method", "dataset", "split", "metric")
+    names = ("method", "other", "dataset", "split", "metric")
     return " (" + ", ".join(str(row[name]) for name in names if name in row) + ")"
 
 
