@@ -191,6 +191,14 @@ def _add_review_commands(commands: object, leaf: Add) -> None:
     reproduce.add_argument("--no-countersign", action="store_true", help="sign no review")
     reproduce.add_argument("--fresh", action="store_true", help="do not resume an interrupted one")
 
+    drift = leaf(
+        commands, "drift", "reviewing:drift", "execute a baseline again and watch for drift"
+    )
+    _add_again_options(drift)
+    drift.add_argument("--baseline", dest="bundle", type=Path, required=True, help="sealed bundle")
+    drift.add_argument("--state", type=Path, required=True, help="folder of the history")
+    drift.add_argument("--keep", type=int, default=10, help="newest bundles to keep (default 10)")
+
 
 def _add_again_options(command: argparse.ArgumentParser) -> None:
     """What executing a bundle's plan again needs, whoever asks for it."""

@@ -1,4 +1,4 @@
-"""``reproduce``: what a reviewer does with a bundle, up to a countersignature."""
+"""``reproduce`` and ``drift``: execute a sealed plan again, once for a review or on a schedule."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from runner.commands.output import table
 from runner.commands.running import signing_key
 from runner.commands.verifying import bundle_folder, expected_protocol, signatures_of, trust_of
 from runner.compare import Verdict
+from runner.drift import DriftRequest, look
+from runner.drift_text import difference_text
 from runner.engine.api import Engine
 from runner.engine.docker import DockerEngine
 from runner.errors import (
     EXIT_CANCELLED,
     EXIT_DIFFERENT,
+    EXIT_DRIFT,
     EXIT_NOT_COMPARABLE,
     EXIT_OK,
+    UsageError,
 )
 from runner.imagebuild.build import build
 from runner.imagelock import load_locks
@@ -63,6 +67,31 @@ def reproduce(arguments: Namespace) -> int:
     if not made.result.summary.complete:
         return EXIT_CANCELLED
     return EXITS[made.verdict]
+
+
+def drift(arguments: Namespace) -> int:
+    """Look at a baseline once; exit code 25 on drift, 24 where there is nothing to compare."""
+    if arguments.keep < 1:
+        raise UsageError("usage.keep", f"--keep {arguments.keep}", fix="keep at least one bundle")
+    mode: Mode = "json" if arguments.json else arguments.progress
+    reporter = make_reporter(mode, sys.stdout if arguments.json else sys.stderr)
+    with ExitStack() as stack:
+        stack.callback(reporter.close)
+        request = DriftRequest(
+            baseline=request_of(arguments, stack, reporter),
+            state=arguments.state,
+            keep=arguments.keep,
+        )
+        cancel = stack.enter_context(cancel_on_signals(CancelToken()))
+        made = look(request, host=Host(open_engine=DockerEngine), reporter=reporter, cancel=cancel)
+    reporter.close()
+    if arguments.json:
+        sys.stdout.write(json.dumps({"event": "result", **made.record}) + "\n")
+    else:
+        sys.stdout.write(difference_text(made.record, made.reproduction.document))
+    if not made.reproduction.result.summary.complete:
+        return EXIT_CANCELLED
+    return EXIT_DRIFT if made.record["drift"] else EXITS[made.verdict]
 
 
 def request_of(arguments: Namespace, stack: ExitStack, reporter: Reporter) -> ReproduceRequest:
