@@ -119,6 +119,12 @@ def read_freeze(
     return frozen, verified.signer
 
 
+def unverified_freeze(envelope: bytes, *, file: str) -> ConfigFreeze:
+    """Return what an envelope holds, whoever signed it: for readers who judge that elsewhere."""
+    payload = dsse.unverified_payload(envelope, file=file)
+    return _frozen(parse_canonical(payload, kind=KIND, file=file)["predicate"])
+
+
 def read_freeze_file(path: Path) -> bytes:
     """Return the bytes of a freeze record; ``ProtocolError`` where there is none."""
     try:

@@ -15,6 +15,10 @@ from runner.bundle.rocrate import CrateInfo
 from runner.bundle.statement import RunClaims, plan_claims
 from runner.bundle.write import LOG, PER_QUERY, SCORES, BundleWriter, SealedBundle
 from runner.canonical import canonical_bytes
+from runner.claims import FILE as CLAIMS
+from runner.claims import Facts, claims_document
+from runner.config_freeze import FILE as FREEZE
+from runner.config_freeze import unverified_freeze
 from runner.engine.api import ImageInfo
 from runner.keys import SigningKey
 from runner.model import ImagePin, Plan, UnitOutcome
@@ -58,12 +62,24 @@ def seal(
         writer.add_bytes("host.json", canonical_bytes(dict(sealing.host)))
         writer.add_bytes("images.json", canonical_bytes(images_document(sealing)))
         writer.add_bytes("results.json", canonical_bytes(dict(sealing.results)))
+        writer.add_bytes(CLAIMS, canonical_bytes(claims_document(_facts(sealing))))
         writer.add_bytes("outcomes.jsonl", b"".join(map(outcome_line, sealing.outcomes)))
         for name, data in sealing.attached.items():
             writer.add_bytes(name, data)
         for record in sealing.outcomes:
             _add_unit(writer, record, files[record.unit.unit_id], _rows_kind(sealing, record))
         return writer.seal(claims_of(sealing), key=key, info=_crate_info(sealing))
+
+
+def _facts(sealing: Sealing) -> Facts:
+    record = sealing.attached.get(FREEZE)
+    return Facts(
+        plan=sealing.plan,
+        protocol=sealing.protocol,
+        outcomes=sealing.outcomes,
+        host=sealing.host,
+        freeze=None if record is None else unverified_freeze(record, file=FREEZE),
+    )
 
 
 def claims_of(sealing: Sealing) -> RunClaims:

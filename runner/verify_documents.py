@@ -29,6 +29,7 @@ from runner.records import outcome_from_record, outcome_line
 from runner.row_faults import RowRefused
 from runner.schemas import validate
 from runner.strict_json import strict_loads
+from runner.verify_claims import claims_faults
 from runner.verify_freeze import FrozenRun, freeze_faults
 from runner.workspace import stem
 
@@ -59,7 +60,7 @@ def read_documents(
     plan = _try(faults, "plan.json", lambda: _plan(view))
     results = _try(faults, "results.json", lambda: _canonical(view, "results.json", "results"))
     images = _try(faults, "images.json", lambda: _canonical(view, "images.json", "images"))
-    _try(faults, "host.json", lambda: _canonical(view, "host.json", "host"))
+    host = _try(faults, "host.json", lambda: _canonical(view, "host.json", "host"))
     if protocol is None or plan is None:
         return None
     faults += _plan_faults(view, plan, protocol)
@@ -78,6 +79,8 @@ def read_documents(
         return None
     faults += _outcome_faults(outcomes, plan)
     faults += _file_faults(view, outcomes)
+    if host is not None:
+        faults += claims_faults(view, plan, protocol, outcomes, host)
     if results is None or tuple(record.unit for record in outcomes) != plan.units:
         return None
     return Documents(protocol=protocol, plan=plan, outcomes=outcomes, results=results)

@@ -47,8 +47,13 @@ def sign(payload: bytes, key: SigningKey) -> bytes:
     )
 
 
-def verify(envelope: bytes, keys: Iterable[PublicKey], *, file: str) -> Verified:
-    """Return the payload that one of the keys signed; ``BundleError`` about ``file`` otherwise."""
+def unverified_payload(envelope: bytes, *, file: str) -> bytes:
+    """Return the payload of a well-formed envelope, whoever signed it."""
+    return _opened(envelope, file)[0]
+
+
+def _opened(envelope: bytes, file: str) -> tuple[bytes, bytes, str]:
+    """Return (payload, signature, keyid) of a well-formed envelope."""
     document = canonical_object(envelope, file=file)
     match document:
         case {
@@ -62,7 +67,12 @@ def verify(envelope: bytes, keys: Iterable[PublicKey], *, file: str) -> Verified
             _refuse("dsse.form", "not an envelope with exactly one signature", file)
     if kind != PAYLOAD_TYPE:
         _refuse("dsse.payload-type", f"payload type {kind[:80]!r} is not {PAYLOAD_TYPE}", file)
-    payload, signature = _exact_base64(payload_text, file), _exact_base64(sig_text, file)
+    return _exact_base64(payload_text, file), _exact_base64(sig_text, file), keyid
+
+
+def verify(envelope: bytes, keys: Iterable[PublicKey], *, file: str) -> Verified:
+    """Return the payload that one of the keys signed; ``BundleError`` about ``file`` otherwise."""
+    payload, signature, keyid = _opened(envelope, file)
     signer = next((key for key in keys if key.keyid == keyid), None)
     if signer is None:
         _refuse("dsse.unknown-signer", f"signed by no key that is trusted: {keyid[:64]!r}", file)

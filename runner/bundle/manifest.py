@@ -35,6 +35,7 @@ class Role(StrEnum):
     REPRODUCTION = "reproduction"
     CONFIG_FREEZE = "config-freeze"
     PER_QUERY = "per-query"
+    CLAIMS = "claims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ STANDARD = {
     "host.json": FileKind(Role.HOST, _JSON, "host"),
     "images.json": FileKind(Role.IMAGES, _JSON, "images"),
     "reproduction.json": FileKind(Role.REPRODUCTION, _JSON, "reproduction"),  # where it is one
+    "claims.json": FileKind(Role.CLAIMS, _JSON, "claims"),
     "config-freeze.dsse.json": FileKind(Role.CONFIG_FREEZE, _JSON, "config-freeze"),  # where it is
 }
 ROWS_RETRIEVAL = FileKind(Role.ROWS, JSONL, "row-retrieval")

@@ -187,6 +187,15 @@ def other_image(bundle: Path) -> None:
     )
 
 
+def claims(change: Callable[[Any], None]) -> Change:
+    return lambda bundle: edit(bundle / "claims.json", change)
+
+
+def cleaner_source(document: Any) -> None:
+    dirty = not document["runner"]["dirty"]
+    document["runner"].update(dirty=dirty, source_commit="ab" * 20)
+
+
 def emptied(document: Any) -> None:
     document.update(per_dataset=[], aggregate=[], summaries=[])
 
@@ -225,11 +234,31 @@ CASES: dict[str, tuple[Change, str]] = {
         lambda bundle: (bundle / "per-query/overlap/quickstart-mini.csv").unlink(),
         "per-query/overlap/quickstart-mini.csv",
     ),
+    "a boundary left out": (
+        claims(lambda doc: doc["boundary"]["does_not_show"].pop()), "claims.json",
+    ),
+    "an exactness": (
+        claims(lambda doc: doc["methods"][0].update(exactness="exact")), "claims.json",
+    ),
+    "a setting of the claims": (
+        claims(lambda doc: doc["methods"][0]["config"].update(k1=9)), "claims.json",
+    ),
+    "an index": (
+        claims(lambda doc: doc["methods"][0]["index"][0].update(documents=9)), "claims.json",
+    ),
+    "a capability": (
+        claims(lambda doc: doc["capabilities"][0].update(methods=["overlap"], because=None)),
+        "claims.json",
+    ),
+    "the claims missing": (lambda bundle: (bundle / "claims.json").unlink(), "claims.json"),
+    "the dirty state": (
+        lambda bundle: edit(bundle / "host.json", cleaner_source), "host.json",
+    ),
     "an artifact missing": (
         lambda bundle: (bundle / "scores/overlap/quickstart-mini.csv").unlink(),
         "scores/overlap/quickstart-mini.csv",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -248,6 +277,7 @@ def test_what_only_recomputing_sees_is_named(copy: Sandbox, name: str) -> None:
     [
         "names swapped", "a failed method scored", "one rank", "a row dropped", "a row repeated",
         "an outcome renamed", "a record dropped", "a config", "the manifest", "tables emptied",
+        "a boundary left out", "an exactness", "an index", "the dirty state", "the claims missing",
     ],
 )  # fmt: skip
 def test_without_labels_much_is_still_seen(copy: Sandbox, name: str) -> None:
