@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +102,21 @@ def _verify(result: RunResult, key: keys.SigningKey | None) -> VerifyReport:
 
 
 def summary_text(result: RunResult, report: VerifyReport) -> str:
-    """A short table: outcome and the primary metric of every method, then the bundle's path."""
+    """A short table of every task's main metric and each method's outcome, then the path."""
     resolved = result.resolved
-    metric = resolved.protocol.primary_metric
+    protocol = resolved.protocol
     parts = []
-    for split in resolved.plan.splits:
-        rows = [
-            _row(row, result) for row in _aggregate(result) if _is(row, split=split, metric=metric)
-        ]
-        head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
-        parts.append(table(head, rows))
+    for task in protocol.tasks:
+        metric = protocol.primary_metric_of(task)
+        for split in resolved.plan.splits:
+            found = [
+                row for row in _aggregate(result) if _is(row, task=task, split=split, metric=metric)
+            ]
+            rows = [(*_row(row, result), beside_first(row, result.results)) for row in found]
+            head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
+            parts.append(table((*head, "beside the first"), rows))
     parts.append(_failures(result))
-    varying = list(nondeterministic_lines(result.results, metric))
+    varying = list(nondeterministic_lines(result.results, protocol.primary_metric))
     parts.append("\n".join(varying) + "\n" if varying else "")
     levels = (("intact", report.intact), ("recomputed", report.recomputed))
     words = {True: "yes", False: "NO", None: "not looked at"}
@@ -127,7 +131,7 @@ def _aggregate(result: RunResult) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["method"]))
 
 
-def _is(row: dict[str, Any], **wanted: str) -> bool:
+def _is(row: Mapping[str, Any], **wanted: str) -> bool:
     return all(row[name] == value for name, value in wanted.items())
 
 
@@ -139,6 +143,30 @@ def _row(row: dict[str, Any], result: RunResult) -> tuple[str, ...]:
     score = "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}"
     rank = "-" if row["rank"] is None else str(row["rank"])
     return (rank, row["method"], score, interval, ", ".join(outcomes))
+
+
+def beside_first(row: dict[str, Any], results: Mapping[str, Any]) -> str:
+    """Whether a test parts a method from the best one: a statistical tie is called one."""
+    same = {name: row[name] for name in ("task", "split", "metric")}
+    firsts = {
+        found["method"]
+        for found in results["aggregate"]
+        if found["rank"] == 1 and _is(found, **same)
+    }
+    if row["method"] in firsts or row["rank"] is None:
+        return ""
+    for entry in results["comparisons"]:
+        pair = {entry["method"], entry["other"]}
+        if _is(entry, **same) and row["method"] in pair and pair & firsts:
+            return _verdict(entry)
+    return ""
+
+
+def _verdict(entry: Mapping[str, Any]) -> str:
+    if entry["p_adjusted"] is None:
+        return "not tested"
+    word = "tie" if entry["tie"] else "apart"
+    return f"{word} (p = {entry['p_adjusted']:.3g})"
 
 
 def _failures(result: RunResult) -> str:
