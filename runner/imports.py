@@ -20,6 +20,8 @@ from runner.model import Evidence, ImportedFile, RowsReport
 from runner.row_faults import RowRefused
 
 if TYPE_CHECKING:
+    from runner.manifest import RunManifest
+    from runner.model import Plan
     from runner.rows import RowChecker
     from runner.tasks.api import Task
 
@@ -44,6 +46,25 @@ def digest_stream(stream: IO[bytes]) -> tuple[str, int]:
         size += len(block)
     stream.seek(0)
     return f"sha256:{digest.hexdigest()}", size
+
+
+def check_pinned(manifest: RunManifest, plan: Plan, data_root: Path | None) -> None:
+    """Raise ``DataError`` where a precomputed file is not what the manifest pins."""
+    planned = {method.name for method in plan.methods}
+    datasets = dict.fromkeys(unit.dataset for unit in plan.units)
+    for spec in manifest.methods:
+        if spec.pin is None or spec.name not in planned:
+            continue
+        for path in dict.fromkeys(spec.imported_path(name, data_root) for name in datasets):
+            sha256, size = digest_file(path)
+            if (sha256, size) != (spec.pin.sha256, spec.pin.size):
+                raise DataError(
+                    "data.changed",
+                    f"the results of {spec.name} have {sha256} ({size} bytes), pinned are "
+                    f"{spec.pin.sha256} ({spec.pin.size} bytes)",
+                    fix="get the published file again, or correct the pin",
+                    where=Where(file=str(path)),
+                )
 
 
 def open_import(path: Path) -> BinaryIO:

@@ -13,7 +13,8 @@ from typing import Any
 
 from runner.access_read import read_models, read_network, read_secrets
 from runner.canonical import Json
-from runner.errors import ManifestError, ProtocolError
+from runner.errors import DataError, ManifestError, ProtocolError
+from runner.manifest_matrix import expand
 from runner.manifest_read import (
     Checked,
     Faults,
@@ -27,6 +28,17 @@ from runner.protocol.policies import check_revision
 from runner.schema_faults import suggest
 from runner.secret_refs import SecretRef
 from runner.yamlstrict import Places
+
+#: Stands for the data root at the beginning of a path of results.
+DATA_ROOT = "{data_root}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePin:
+    """What a precomputed file must be: its digest and size, known without the file."""
+
+    sha256: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +66,26 @@ class MethodSpec:
     recordings: Path | None = None  # a path like ``precomputed``
     models: tuple[ModelPin, ...] = ()
     requires: tuple[str, ...] = ()
+    entry: int = 0  # its place in the file's list: a matrix makes several methods of one entry
+    pin: FilePin | None = None
 
-    def imported_path(self, dataset: str) -> Path:
-        """The file of results for a dataset; ``ValueError`` for a method that is executed."""
+    def imported_path(self, dataset: str, data_root: Path | None = None) -> Path:
+        """The file of results for a dataset; ``ValueError`` for a method that is executed.
+
+        ``DataError`` where it lies below the data root and there is none.
+        """
         if self.precomputed is None:
             raise ValueError(f"{self.name} is not precomputed")
-        return Path(str(self.precomputed).replace("{dataset}", dataset))
+        path = Path(str(self.precomputed).replace("{dataset}", dataset))
+        if path.parts[0] != DATA_ROOT:
+            return path
+        if data_root is None:
+            raise DataError(
+                "data.no-root",
+                f"the results of {self.name} lie below the data root, and there is none",
+                fix="pass --data-root DIR (make: DATA_ROOT=DIR), or set data_root in the manifest",
+            )
+        return data_root.joinpath(*path.parts[1:])
 
     def recording_path(self, dataset: str) -> Path:
         """The file that is replayed for a dataset; ``ValueError`` for a method without."""
@@ -169,11 +195,13 @@ def parse_run_manifest(raw: bytes, path: Path) -> RunManifest:
     return manifest
 
 
-def imported_paths(manifest: RunManifest, plan: Plan) -> dict[tuple[str, str], Path]:
+def imported_paths(
+    manifest: RunManifest, plan: Plan, data_root: Path | None
+) -> dict[tuple[str, str], Path]:
     """Return the file of results of every precomputed method of a plan, for each dataset."""
     specs = {spec.name: spec for spec in manifest.methods}
     return {
-        (method.name, file.dataset): specs[method.name].imported_path(file.dataset)
+        (method.name, file.dataset): specs[method.name].imported_path(file.dataset, data_root)
         for method in plan.methods
         for file in method.precomputed
     }
@@ -189,9 +217,9 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
     splits = list(data["splits"])
     faults.unique("split", splits, "splits")
     methods = tuple(
-        _method(entry, index, base, faults) for index, entry in enumerate(data["methods"])
+        _method(entry, index, base, faults) for index, entry in expand(data["methods"], faults)
     )
-    _unique_names("method", [method.name for method in methods], "methods", faults)
+    _unique_names("method", [(one.entry, one.name) for one in methods], "methods", faults)
     manifest = RunManifest(
         path=path,
         raw=checked.raw,
@@ -221,10 +249,13 @@ def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) ->
     for key in _OF_EXECUTION & entry.keys() if precomputed is not None else ():
         message = f"{key} is for what is executed, and {entry['name']!r} is precomputed"
         faults.add("precomputed", message, f"remove {key}, or precomputed", *place, key)
+    if "pin" in entry and precomputed is None:
+        message = f"pin is for a precomputed file, and {entry['name']!r} is executed"
+        faults.add("precomputed", message, "remove pin", *place, "pin")
     return MethodSpec(
         name=entry["name"],
         image=entry.get("image"),
-        precomputed=precomputed and faults.relative_path(precomputed, base, *place, "precomputed"),
+        precomputed=precomputed and _results_path(precomputed, base, faults, place),
         method=entry.get("method"),
         command=None if command is None else tuple(command),
         config=dict(entry.get("config", {})),
@@ -237,7 +268,15 @@ def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) ->
         recordings=recordings and faults.relative_path(recordings, base, *place, "recordings"),
         models=read_models(entry, faults, *place),
         requires=tuple(entry.get("requires", ())),
+        entry=index,
+        pin=None if "pin" not in entry else FilePin(**entry["pin"]),
     )
+
+
+def _results_path(text: str, base: Path, faults: Faults, place: tuple[str, int]) -> Path:
+    """Return the path of results; below ``{data_root}`` it is completed when the run knows it."""
+    path = faults.relative_path(text, base, *place, "precomputed")
+    return Path(text) if text.startswith(f"{DATA_ROOT}/") else path
 
 
 #: What a precomputed method cannot have.
@@ -247,6 +286,7 @@ _OF_EXECUTION = frozenset({"image", "method", "command", "config", "limits", "ca
     "recordings",
     "models",
     "requires",
+    "matrix",
 }
 
 
@@ -266,7 +306,8 @@ def lint_freeze_manifest(path: Path) -> tuple[FreezeManifest | None, tuple[Manif
         hint = suggest(data["primary_metric"], metrics)
         faults.add("primary-metric", message + hint, "add it to metrics", "primary_metric")
     datasets = tuple(_dataset(entry, at, faults) for at, entry in enumerate(data["datasets"]))
-    _unique_names("dataset", [dataset.name for dataset in datasets], "datasets", faults)
+    names = [dataset.name for dataset in datasets]
+    _unique_names("dataset", list(enumerate(names)), "datasets", faults)
     splits = data.get("splits", {})
     calibration = splits.get("calibration")
     for dataset in datasets:
@@ -336,9 +377,9 @@ def _dataset(entry: Mapping[str, Any], index: int, faults: Faults) -> FreezeData
     )
 
 
-def _unique_names(what: str, names: list[str], key: str, faults: Faults) -> None:
+def _unique_names(what: str, names: list[tuple[int, str]], key: str, faults: Faults) -> None:
     first: dict[str, int] = {}
-    for index, name in enumerate(names):
+    for index, name in names:
         if name in first:
             message = f"two {what}s are named {name!r}: {key}[{first[name]}] and {key}[{index}]"
             faults.add(f"duplicate-{what}", message, "rename one of them", key, index, "name")

@@ -88,7 +88,7 @@ def try_plan(
     chosen = _chosen(manifest, overrides, errors)
     found = [(index, resolve_method(manifest, index, around, errors)) for index in chosen]
     methods = [(index, method) for index, method in found if method is not None]
-    _refuse_twins(methods, errors)
+    _refuse_twins([(manifest.methods[index].entry, made) for index, made in methods], errors)
     count = len(chosen) * len(frame.datasets) * frame.repeats
     if count > MAX_UNITS:
         message = f"{count} units: methods x datasets x repeats exceed {MAX_UNITS}"

@@ -54,7 +54,7 @@ def resolve_method(
 ) -> MethodPlan | None:
     """Return method ``index`` with nothing left open, or None after adding to ``errors``."""
     spec, before = manifest.methods[index], len(errors.found)
-    path = ("methods", index)
+    path = ("methods", spec.entry)
     refuse_over_budget(spec.limits, around.budget, errors, (*path, "limits"))
     if spec.image is None:
         return _precomputed(manifest, spec, around, errors, (*path, "precomputed"))
@@ -99,7 +99,13 @@ def _precomputed(
     path: Sequence[str | int],
 ) -> MethodPlan | None:
     """Return a method that is not executed: its files are hashed, for they are what it is."""
-    files = _hashed(spec.imported_path, around, errors, path)
+    if spec.pin is None:
+        files = _hashed(spec.imported_path, around, errors, path)
+    else:  # compared when the rows are taken: the plan needs no file
+        files = tuple(
+            ImportedFile(dataset=name, sha256=spec.pin.sha256, size=spec.pin.size)
+            for name in around.datasets
+        )
     if not files:
         return None
     return MethodPlan(
@@ -128,9 +134,11 @@ def _hashed(
 ) -> tuple[ImportedFile, ...]:
     """Return the digests of one file for each dataset; nothing after adding to ``errors``."""
     found: dict[Path, tuple[str, int]] = {}
-    for file in dict.fromkeys(map(path_of, around.datasets)):
+    for name in around.datasets:
         try:
-            found[file] = digest_file(file)
+            file = path_of(name)
+            if file not in found:
+                found[file] = digest_file(file)
         except DataError as error:
             errors.add(DataError, error.code, error.message, error.fix, path)
             return ()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.access import Given, given_to_methods, network_notes
 from runner.bundle.archive import export_archive
 from runner.bundle.read import open_bundle
 from runner.bundle.write import SealedBundle
@@ -26,6 +27,7 @@ from runner.engine.usage import Cgroups
 from runner.execute import Execution, execute
 from runner.host import host_document, read_load
 from runner.imagelock import host_platform, load_locks
+from runner.imports import check_pinned
 from runner.journal import Journal
 from runner.keys import SigningKey, own_keys
 from runner.manifest import RunManifest, imported_paths, load_run_manifest
@@ -140,6 +142,7 @@ def resolve_manifest(manifest: RunManifest, options: RunOptions) -> Resolved:
     plan = build_plan(manifest, protocol.document, load_locks(), host_platform(), options.overrides)
     data_root = options.data_root or manifest.data_root
     config_freeze = _config_freeze(manifest, protocol, plan, options)
+    check_pinned(manifest, plan, data_root)
     return Resolved(
         config_freeze=config_freeze,
         manifest=manifest,
@@ -197,6 +200,7 @@ def run_resolved(
     """``run_manifest`` for what is resolved already, from a manifest or from a bundle."""
     out = result_folder(resolved.plan, options.out)
     again = options.again
+    given = given_to_methods(resolved.manifest, resolved.plan)
     executes = any(method.image is not None for method in resolved.plan.methods)
     engine = host.open_engine() if executes else None
     try:
@@ -209,7 +213,7 @@ def run_resolved(
         try:
             session = _Session(
                 resolved=resolved, ready=ready, engine=engine, workspace=workspace, host=host,
-                options=options, reporter=reporter, cancel=cancel,
+                options=options, reporter=reporter, cancel=cancel, given=given,
             )  # fmt: skip
             return session.run()
         finally:
@@ -231,6 +235,7 @@ class _Session:
     options: RunOptions
     reporter: Reporter
     cancel: CancelToken
+    given: Mapping[str, Given]
 
     def run(self) -> RunResult:
         clock, plan = SystemClock(), self.resolved.plan
@@ -287,9 +292,12 @@ class _Session:
                 journal=journal,
                 reporter=self.reporter,
                 cancel=self.cancel,
-                imports=imported_paths(self.resolved.manifest, self.resolved.plan),
+                imports=imported_paths(
+                    self.resolved.manifest, self.resolved.plan, self.resolved.data_root
+                ),
                 models=self.resolved.models,
                 cache_dir=self.options.cache_dir,
+                given=self.given,
             )
         )
 
@@ -323,7 +331,9 @@ class _Session:
             return with_rows_digest(scores, kind, part_lines(parts))
 
         units = score_run(plan, protocol, self.resolved.datasets, outcomes, score)
-        notes = (*self.ready.notes(), *import_notes(plan), *outcome_notes(outcomes))
+        notes = (
+            *self.ready.notes(), *import_notes(plan), *network_notes(plan), *outcome_notes(outcomes),
+        )  # fmt: skip
         return results_document(plan, protocol, units, notes)
 
 
