@@ -123,6 +123,14 @@ def _add_benchmark_commands(commands: object, leaf: Add) -> None:
     freeze.add_argument("--data-root", type=Path, required=True)
     freeze.add_argument("--out", type=Path, help="folder of the protocol (default: the manifest's)")
     freeze.add_argument("--force", action="store_true", help="replace a different protocol")
+    bind = leaf(commands, "bind", "freezing:bind", "attach a data root to a portable protocol")
+    bind.add_argument("protocol", type=Path)
+    bind.add_argument("--data-root", type=Path, required=True)
+    bind.add_argument(
+        "--place", action="append", metavar="NAME=FOLDER", help="where a dataset lies, if elsewhere"
+    )
+    bind.add_argument("--out", type=Path, help="file (default: <benchmark>.local.json)")
+    bind.add_argument("--force", action="store_true", help="replace a different protocol")
     models = _group(commands, "models", "model files that methods are given")
     digest = leaf(models, "digest", "modelling:digest", "print the digest of a folder of files")
     digest.add_argument("folder", type=Path)

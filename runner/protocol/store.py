@@ -49,6 +49,15 @@ def write_frozen(
     return files
 
 
+def write_local(local: dict[str, Any], path: Path, *, force: bool = False) -> Path:
+    """Write a local form (0600); ``StorageError`` where another protocol stands, unless forced."""
+    if not force:
+        _refuse_other(path, local["protocol_id"])
+    make_directory(path.parent)
+    put_file(path, canonical_bytes(local), 0o600, replace=True)
+    return path
+
+
 def _refuse_other(path: Path, protocol_id: str) -> None:
     if not os.path.lexists(path):
         return
