@@ -214,6 +214,7 @@ def _add_again_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--protocol", help="expected protocol: file or id (default: the bundle's)")
     _add_trust_options(command)
     command.add_argument("--images", type=Path, help="image archive, or a folder of *.tar")
+    command.add_argument("--models-root", type=Path, help="folder that holds <model name>/ folders")
     command.add_argument("--no-rebuild", action="store_true", help="build no image from images/")
     command.add_argument(
         "--sign-key", type=Path, help="private key to seal with (default: your own)"

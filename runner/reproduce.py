@@ -34,6 +34,7 @@ from runner.errors import BundleError, Where
 from runner.keys import SigningKey
 from runner.manifest import parse_run_manifest
 from runner.model import ImagePin, Unit, UnitOutcome
+from runner.models import find_models
 from runner.obtain import Sources, obtain
 from runner.progress import Reporter
 from runner.protocol.bind import bind
@@ -74,6 +75,7 @@ class ReproduceRequest:
     allow_unsigned: bool = False
     sources: Sources = field(default_factory=Sources)
     fresh: bool = False
+    models_root: Path | None = None  # holds <model name>/ folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +212,7 @@ class _Session:
             plan=documents.plan,
             datasets=bind(documents.protocol, data_root),
             data_root=data_root,
+            models=find_models(documents.plan, self.request.models_root),
         )
 
     def obtain(self, engine: Engine) -> dict[ImagePin, ImagePin]:

@@ -124,6 +124,7 @@ def request_of(arguments: Namespace, stack: ExitStack, reporter: Reporter) -> Re
             tell=reporter.note,
         ),
         fresh=getattr(arguments, "fresh", False),
+        models_root=arguments.models_root,
     )
 
 
