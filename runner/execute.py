@@ -14,6 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from runner.access import Access, Given, Withheld, open_access
 from runner.cachehash import cache_digest
 from runner.harvest import harvest
 from runner.imports import Import, import_unit
@@ -52,6 +53,8 @@ class Execution:
     models: Mapping[str, Path | None] = field(default_factory=dict)
     #: Where caches outlive the run; None: they end with it.
     cache_dir: Path | None = None
+    #: Of methods that are given something: secrets and recordings, by method name.
+    given: Mapping[str, Given] = field(default_factory=dict)
 
 
 def execute(run: Execution) -> tuple[UnitOutcome, ...]:
@@ -91,6 +94,17 @@ def execute(run: Execution) -> tuple[UnitOutcome, ...]:
 def task_of(run: Execution, dataset: str) -> Task:
     """The task of one of the run's datasets."""
     return task_module(run.protocol.dataset(dataset).task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """The folders of one attempt at a unit; all but the cache go away with it."""
+
+    in_dir: Path
+    out_dir: Path
+    work_dir: Path
+    cache: Path | None
+    rows_planned: int
 
 
 class _Group:
@@ -159,72 +173,96 @@ class _Group:
             )
 
     def _attempt(self, unit: Unit, pin: ImagePin) -> tuple[UnitResult, Evidence]:
-        run, limits = self._run, self._method.limits
+        run, method = self._run, self._method
         assert run.platform is not None  # noqa: S101 - an image is only run on an engine
-        dataset = run.datasets[unit.dataset]
-        task = task_of(run, unit.dataset)
+        room = self._room(unit)
+        before = cache_digest(room.cache)
+
+        def progress(tick: UnitTick) -> None:
+            run.reporter.unit_tick(unit, tick)
+
+        given, user = run.given.get(method.name, Given()), container_user()
+        try:
+            with open_access(method, unit.dataset, given, room.work_dir, user) as access:
+                request = self._request(unit, pin, room, access)
+                result = run_unit(run.platform, request, cancel=run.cancel, on_progress=progress)
+            evidence = self._harvested(unit, result.evidence, room.out_dir, access)
+            after = cache_digest(room.cache)
+            return result, replace(evidence, cache_before=before, cache_after=after)
+        except Withheld as lack:
+            evidence = Evidence(not_started_reason=str(lack))
+            return UnitResult(evidence=evidence, started=None, wall_ms_used=0), evidence
+        finally:
+            for folder in (room.in_dir, room.out_dir, room.work_dir):
+                purge(folder)
+
+    def _room(self, unit: Unit) -> _Room:
+        """Make a unit's folders, with its inputs in place."""
+        run = self._run
+        dataset, task = run.datasets[unit.dataset], task_of(run, unit.dataset)
         ids = task.expected_ids(run.protocol, dataset, run.plan.splits)
-        files = run.workspace.files(unit)
         in_dir, out_dir, work_dir = (
             run.workspace.scratch(kind, unit) for kind in ("in", "out", "scratch")
         )
         options = TaskOptions(
             seed=unit.seed,
             top_k=run.protocol.top_k,
-            threads=ceil(limits.cpus_milli / 1000),
+            threads=ceil(self._method.limits.cpus_milli / 1000),
             config=self._method.config,
         )
         shared = self._shared[unit.dataset]
         task.write_blind_inputs(dataset, ids, options, in_dir, shared=shared)
         out_dir.mkdir()
         work_dir.mkdir()
-        cache = self._cache()
-        before = cache_digest(cache)
-        request = UnitRequest(
+        return _Room(
+            in_dir=in_dir,
+            out_dir=out_dir,
+            work_dir=work_dir,
+            cache=self._cache(),
+            rows_planned=len(ids),
+        )
+
+    def _request(self, unit: Unit, pin: ImagePin, room: _Room, access: Access) -> UnitRequest:
+        run, limits, files = self._run, self._method.limits, self._run.workspace.files(unit)
+        models = {model.name: run.models[model.name] for model in self._method.models}
+        return UnitRequest(
             run_id=run.plan.run_id,
             unit=unit,
             image_id=run.ready.images[pin].image_id,
             command=self._method.command,
             limits=limits,
             remaining_wall_ms=self._left_ms,
-            in_dir=in_dir,
-            out_dir=out_dir,
-            work_dir=work_dir,
+            in_dir=room.in_dir,
+            out_dir=room.out_dir,
+            work_dir=room.work_dir,
             stdout_log=files.stdout,
             stderr_log=files.stderr,
-            env=method_env(limits, unit.seed),
+            env={**method_env(limits, unit.seed), **access.env},
             user=container_user(),
-            cache_dir=cache,
-            models={
-                pin.name: folder
-                for pin in self._method.models
-                if (folder := run.models[pin.name]) is not None
-            },
-            rows_planned=len(ids),
+            cache_dir=room.cache,
+            models={name: folder for name, folder in models.items() if folder is not None},
+            rows_planned=room.rows_planned,
+            mounts=access.mounts,
+            passing=access.passing,
+            needles=access.needles,
         )
 
-        def progress(tick: UnitTick) -> None:
-            run.reporter.unit_tick(unit, tick)
-
-        try:
-            result = run_unit(run.platform, request, cancel=run.cancel, on_progress=progress)
-            evidence = self._harvested(unit, result.evidence, out_dir, files.rows)
-            after = cache_digest(cache)
-            return result, replace(evidence, cache_before=before, cache_after=after)
-        finally:
-            purge(in_dir)
-            purge(out_dir)
-            purge(work_dir)
-
-    def _harvested(self, unit: Unit, evidence: Evidence, out_dir: Path, rows: Path) -> Evidence:
+    def _harvested(self, unit: Unit, evidence: Evidence, out_dir: Path, access: Access) -> Evidence:
         """Add what may cross from the container; nothing does without proof of its death."""
+        if evidence.started:
+            evidence = replace(evidence, network=access.use())
         if not (evidence.started and evidence.death_proven):
             return evidence
-        run = self._run
+        run, files = self._run, self._run.workspace.files(unit)
         task = task_of(run, unit.dataset)
         with task.unit_scorer(run.datasets[unit.dataset], run.protocol, run.plan.splits) as scorer:
             found = harvest(
-                out_dir, limits=self._method.limits, checker=scorer.checker(), rows_dir=rows
+                out_dir,
+                limits=self._method.limits,
+                checker=scorer.checker(),
+                rows_dir=files.rows,
+                needles=access.needles,
+                recording=None if self._method.network is None else files.recording,
             )
         return replace(evidence, rows=found.rows, harvest_refused=found.refused)
 

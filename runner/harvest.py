@@ -17,11 +17,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
+from runner.harvest_recording import MAX_BYTES as MAX_RECORDED
+from runner.harvest_recording import RECORDED, copy_recording
 from runner.model import Limits, RowsReport
 from runner.outwatch import FOLDER_FLAGS, OutputWatch
 from runner.parts import Part, PartWriter
 from runner.row_faults import FaultLog
 from runner.rows import RowChecker, file_lines, read_rows, trec_to_rows
+from runner.secret_scan import MARK, Needles
 
 ROWS, TREC, ARTIFACTS = "rows.jsonl", "run.trec", "artifacts"
 #: Reading stops after so many bad lines: each costs a message, and a gigabyte can hold a billion.
@@ -58,15 +61,20 @@ class Harvest:
     refused: tuple[str, ...]
 
 
-def harvest(
+def harvest(  # noqa: PLR0913 - independent options, by keyword only
     out_dir: Path,
     *,
     limits: Limits,
     checker: RowChecker[RowT],
     rows_dir: Path,
     on_block: Callable[[list[RowT]], object] | None = None,
+    needles: Needles | None = None,
+    recording: Path | None = None,
 ) -> Harvest:
     """Copy the valid rows of ``out_dir`` into part files in ``rows_dir``.
+
+    A file of rows with a secret of ``needles`` in it does not cross at all. ``recording`` is where
+    ``artifacts/responses.jsonl`` goes; None leaves it.
 
     ``rows.jsonl`` is copied line by line, byte for byte; ``run.trec`` is converted where there is
     no ``rows.jsonl`` of any kind. ``on_block`` gets the parsed rows of the same read. Never raises
@@ -80,7 +88,10 @@ def harvest(
         return Harvest(rows=None, source=None, parts=(), refused=(refused,))
     try:
         name, found = _pick(folder, limits.output_bytes)
-        others = _others(folder, out_dir, name, limits.output_files)
+        found = _without_secret(found, needles)
+        problem = None if recording is None else _record(folder, recording, needles)
+        crossed = _Crossed(rows=name, recording=problem == "", needles=needles)
+        others = (*_others(folder, out_dir, crossed, limits.output_files), *filter(None, [problem]))
         if isinstance(found, _Source):
             with found:
                 return _copy(found, checker, rows_dir, on_block, others)
@@ -89,6 +100,15 @@ def harvest(
     PartWriter(rows_dir)  # parts of an earlier attempt are not of this one
     refused_rows = () if found is None else (f"{name}: {found}",)
     return Harvest(rows=None, source=None, parts=(), refused=(*refused_rows, *others))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Crossed:
+    """What crossed, and what the names of the rest must not show."""
+
+    rows: str | None
+    recording: bool
+    needles: Needles | None
 
 
 class _Source(io.RawIOBase):
@@ -223,7 +243,43 @@ def _problem(before: os.stat_result, found: os.stat_result, max_bytes: int) -> s
     return None
 
 
-def _others(folder: int, out_dir: Path, taken: str | None, max_files: int) -> tuple[str, ...]:
+def _without_secret(found: _Source | str | None, needles: Needles | None) -> _Source | str | None:
+    """Refuse a file of rows that holds a secret; else it can be read from its beginning."""
+    if needles is None or not isinstance(found, _Source):
+        return found
+    try:
+        name = needles.find_in(cast(BinaryIO, found))
+    except OSError as error:
+        name, problem = "", f"reading failed: {os.strerror(error.errno or 0)}"
+    else:
+        problem = f"holds the secret {name}"
+    if name is None:
+        found.seek(0)
+        return found
+    found.close()
+    return problem
+
+
+def _record(folder: int, target: Path, needles: Needles | None) -> str | None:
+    """Carry the recording over; return why it was refused, "" when it was not, None without."""
+    shown = f"{ARTIFACTS}/{RECORDED}"
+    target.unlink(missing_ok=True)  # of an earlier attempt
+    try:
+        artifacts = os.open(ARTIFACTS, FOLDER_FLAGS, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        source = _open_regular(artifacts, RECORDED, MAX_RECORDED)
+    finally:
+        os.close(artifacts)
+    if not isinstance(source, _Source):
+        return None if source is None else f"{shown}: {source}"
+    with source:
+        problem = copy_recording(source, target, needles)
+    return "" if problem is None else f"{shown}: {problem}"
+
+
+def _others(folder: int, out_dir: Path, crossed: _Crossed, max_files: int) -> tuple[str, ...]:
     """Say of everything else in ``/out`` that it did not cross."""
     found: list[str] = []
     try:
@@ -231,28 +287,31 @@ def _others(folder: int, out_dir: Path, taken: str | None, max_files: int) -> tu
             names = [entry.name for entry in islice(entries, max_files + 1)]
     except OSError as error:
         return (f"/out cannot be listed: {os.strerror(error.errno or 0)}",)
-    rest = sorted(name for name in names if name != taken)
+    rest = sorted(name for name in names if name != crossed.rows)
     for name in rest[:MAX_LISTED]:
-        found.append(f"{_shown(name)}: {_why(folder, out_dir, name)}")
+        why = _why(folder, out_dir, name, crossed)
+        if why:
+            found.append(f"{_shown(name, crossed.needles)}: {why}")
     if len(rest) > MAX_LISTED:
         found.append(f"and {len(rest) - MAX_LISTED} more")
     return tuple(found)
 
 
-def _why(folder: int, out_dir: Path, name: str) -> str:
+def _why(folder: int, out_dir: Path, name: str, crossed: _Crossed) -> str:
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except OSError as error:
         return os.strerror(error.errno or 0)
     kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
     if name == ARTIFACTS and stat.S_ISDIR(mode):
-        return _artifacts(out_dir / ARTIFACTS)
+        return _artifacts(out_dir / ARTIFACTS, carried=crossed.recording)
     if name == TREC and stat.S_ISREG(mode):
         return f"{ROWS} was taken instead"
     return f"{kind}, not part of the contract"
 
 
-def _artifacts(folder: Path) -> str:
+def _artifacts(folder: Path, *, carried: bool) -> str:
+    """Say what stays behind; nothing when it is only the recording, and that was carried."""
     try:
         watch = OutputWatch(folder, max_bytes=1 << 62, max_files=1_000_000)
     except OSError as error:
@@ -261,11 +320,16 @@ def _artifacts(folder: Path) -> str:
         size = watch.measure()
     finally:
         watch.close()
-    return f"{size.entries} entries, {size.apparent_bytes} bytes, not carried"
+    if carried and size.entries == 1:
+        return ""
+    but = f" but for {RECORDED}" if carried else ""
+    return f"{size.entries} entries, {size.apparent_bytes} bytes, not carried{but}"
 
 
-def _shown(name: str) -> str:
+def _shown(name: str, needles: Needles | None) -> str:
     """A hostile name as printable text without lone surrogates."""
+    if needles is not None and needles.find(os.fsencode(name)) is not None:
+        return MARK.decode()
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return safe if len(safe) <= _MAX_NAME else f"{safe[:_MAX_NAME]}..."

@@ -16,6 +16,7 @@ from runner.errors import SealbenchError, StorageError
 from runner.model import Evidence, Limits, Unit
 from runner.models import MOUNTED
 from runner.parts import storage_error
+from runner.secret_scan import Needles
 
 #: Whom a method runs as when the supervisor is root: nobody.
 NOBODY = 65534
@@ -51,6 +52,9 @@ class UnitRequest:
     cache_dir: Path | None = None
     models: Mapping[str, Path] = field(default_factory=dict)  # name -> folder, mounted read-only
     rows_planned: int | None = None  # for progress only
+    mounts: tuple[Mount, ...] = ()  # further ones
+    passing: tuple[Path, ...] = ()  # files to remove from the host once the container has started
+    needles: Needles | None = None  # what the logs must not show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,7 @@ def container_spec(
         mounts.append(Mount(source=request.cache_dir, target="/cache", read_only=False))
     for model, folder in request.models.items():
         mounts.append(Mount(source=folder, target=f"{MOUNTED}/{model}", read_only=True))
+    mounts += request.mounts
     return ContainerSpec(
         image_id=request.image_id,
         name=f"sealbench-{name}",

@@ -331,9 +331,8 @@ class _Session:
             return with_rows_digest(scores, kind, part_lines(parts))
 
         units = score_run(plan, protocol, self.resolved.datasets, outcomes, score)
-        notes = (
-            *self.ready.notes(), *import_notes(plan), *network_notes(plan), *outcome_notes(outcomes),
-        )  # fmt: skip
+        of_plan = (*import_notes(plan), *network_notes(plan))
+        notes = (*self.ready.notes(), *of_plan, *outcome_notes(outcomes))
         return results_document(plan, protocol, units, notes)
 
 

@@ -28,6 +28,7 @@ from runner.records import outcome_line
 from runner.tasks import task_module
 from runner.workspace import UnitFiles, stem
 
+RECORDED = FileKind(Role.ARTIFACT, JSONL)
 IMAGES_SCHEMA = "sealbench/images/v1"
 
 
@@ -149,6 +150,8 @@ def _add_unit(
         writer.add_file(f"scores/{method}/{name}.csv", files.scores, SCORES)
     if files.per_query.exists():
         writer.add_file(f"per-query/{method}/{name}.csv", files.per_query, PER_QUERY)
+    if files.recording.exists():
+        writer.add_file(f"artifacts/{method}/{name}.jsonl", files.recording, RECORDED)
     for stream, path in (("stdout", files.stdout), ("stderr", files.stderr)):
         if path.exists():
             writer.add_file(f"logs/{method}/{name}.{stream}.log", path, LOG)

@@ -95,7 +95,8 @@ class Redactor:
 
 def _forms(value: bytes) -> set[bytes]:
     """A secret as it is, and as JSON, addresses, base64 and hexadecimal digits have it."""
-    found = {value, value.hex().encode(), value.hex().upper().encode()}
+    # Lower case as well: as part of a host's name, say.
+    found = {value, value.lower(), value.hex().encode(), value.hex().upper().encode()}
     for encode in (b64encode, urlsafe_b64encode):
         found |= {_inside(encode, value, offset) for offset in range(3)}
     found |= {quote(value, safe="").encode(), quote_plus(value).encode()}

@@ -178,10 +178,19 @@ class _Attempt:
         self._started_ns = container.start(self._words)
         self._started = self._clock.utc_stamp()
         self._note(started=True)
+        self._let_pass()
         pid = container.hold()
         if pid is not None:
             self._group.adopt(pid)
         return True
+
+    def _let_pass(self) -> None:
+        """Remove what the container has mounted by now and the host need not keep."""
+        for path in self._request.passing:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                self._warn(f"a passing file stays until the end: {os.strerror(error.errno or 0)}")
 
     def _watch(self, on_progress: Callable[[UnitTick], None] | None) -> str | None:
         """Return why the container must be stopped; None when it ended by itself or was lost."""

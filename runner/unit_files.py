@@ -10,6 +10,7 @@ from runner.logs import CappedLog
 from runner.outwatch import OutputWatch, RowCounter
 from runner.parts import storage_error
 from runner.request import UnitRequest
+from runner.secret_scan import Redactor
 
 #: A cache may hold as many bytes as the output, and this many files.
 MAX_CACHE_FILES = 100_000
@@ -32,9 +33,9 @@ class UnitFiles:
                 self.watches[name] = watch
             self.rows = RowCounter(request.out_dir)
             closing.callback(self.rows.close)
-            self.stdout = CappedLog(request.stdout_log, limits.log_bytes)
+            self.stdout = CappedLog(request.stdout_log, limits.log_bytes, _redactor(request))
             closing.callback(self.stdout.close)
-            self.stderr = CappedLog(request.stderr_log, limits.log_bytes)
+            self.stderr = CappedLog(request.stderr_log, limits.log_bytes, _redactor(request))
             closing.callback(self.stderr.close)
         except OSError as error:
             raise storage_error(error) from error
@@ -50,6 +51,10 @@ class UnitFiles:
             if (cap := watch.tick()) is not None:
                 return name, cap
         return None
+
+
+def _redactor(request: UnitRequest) -> Redactor | None:
+    return None if request.needles is None else Redactor(request.needles)
 
 
 def free_bytes(folder: Path) -> int:

@@ -172,6 +172,12 @@ def _manifest_faults(manifest: RunManifest, plan: Plan) -> Iterator[Fault]:
         stated = {**manifest.limits, **spec.limits}
         if any(getattr(method.limits, name) != value for name, value in stated.items()):
             yield fault(f"the limits of method {method.name} are not the plan's")
+        if spec.network != method.network:
+            yield fault(f"the hosts of method {method.name} are not the plan's")
+        if tuple(ref.name for ref in spec.secrets) != method.secrets:
+            yield fault(f"the secrets of method {method.name} are not the plan's")
+        if (spec.recordings is None) == bool(method.recordings):
+            yield fault(f"method {method.name} replays in one and not in the other")
         if any(method.config.get(key) != value for key, value in spec.config.items()):
             yield fault(f"the config of method {method.name} is not the plan's")
         if spec.command is not None and spec.command != method.command:
@@ -233,6 +239,8 @@ def _outcome_faults(outcomes: tuple[UnitOutcome, ...], plan: Plan) -> Iterator[F
             yield fault(number, "its limits are not the plan's")
         if not _same_source(record, method):
             yield fault(number, "its image or imported file is not the plan's")
+        if not _same_network(record, method):
+            yield fault(number, "the hosts that it could reach are not the plan's")
         if (record.outcome, record.reason) != classify(record.evidence, record.limits):
             yield fault(number, f"its evidence does not give the outcome {record.outcome.value}")
 
@@ -248,6 +256,14 @@ def _same_source(record: UnitOutcome, method: MethodPlan) -> bool:
     return same and imported is None
 
 
+def _same_network(record: UnitOutcome, method: MethodPlan) -> bool:
+    """Could the unit reach the planned hosts, and no other?"""
+    use, policy = record.evidence.network, method.network
+    if use is None:
+        return policy is None or not record.evidence.started
+    return policy is not None and sorted(use.hosts) == list(policy.allow)
+
+
 def unit_files(unit: Unit) -> dict[str, str]:
     """The names below which a unit's files stand: rows (a folder), scores, stdout, stderr."""
     name = stem(unit)
@@ -257,6 +273,7 @@ def unit_files(unit: Unit) -> dict[str, str]:
         "per_query": f"per-query/{unit.method}/{name}.csv",
         "stdout": f"logs/{unit.method}/{name}.stdout.log",
         "stderr": f"logs/{unit.method}/{name}.stderr.log",
+        "recording": f"artifacts/{unit.method}/{name}.jsonl",
     }
 
 
@@ -268,6 +285,8 @@ def _file_faults(view: BundleView, outcomes: tuple[UnitOutcome, ...]) -> Iterato
         allowed |= {files["stdout"], files["stderr"]}
         parts = row_parts(view, record.unit)
         allowed |= set(parts)
+        if record.evidence.network is not None:
+            allowed.add(files["recording"])
         if record.outcome is Outcome.OK:
             allowed |= {files["scores"], files["per_query"]}
             for path in (files["scores"], *([] if parts else [f"{files['rows']}part-00000.jsonl"])):

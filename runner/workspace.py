@@ -59,6 +59,7 @@ class UnitFiles:
     stdout: Path
     stderr: Path
     scores: Path
+    recording: Path  # what a method with a network recorded
 
     @property
     def per_query(self) -> Path:
@@ -118,6 +119,7 @@ class Workspace:
             stdout=folder / "stdout.log",
             stderr=folder / "stderr.log",
             scores=folder / "scores.csv",
+            recording=folder / "responses.jsonl",
         )
 
     def scratch(self, kind: str, unit: Unit) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,7 @@ class Proxy:
     """Serves from ``start`` to ``close``; a context manager does both.
 
     ``path`` is made with mode 0600 and handed to ``owner`` (uid, gid) where that is not ourselves.
+    ``hide`` is asked what may be recorded of a target that was refused.
     """
 
     def __init__(
@@ -44,8 +46,9 @@ class Proxy:
         *,
         owner: tuple[int, int] | None = None,
         dialer: Dialer | None = None,
+        hide: Callable[[str], str] | None = None,
     ) -> None:
-        self._path, self._owner = path, owner
+        self._path, self._owner, self._hide = path, owner, hide
         allowed = parse_allowed(policy.allow)
         self._allowed = frozenset(allowed)
         self._meter = Meter(allowed, policy.max_bytes)
@@ -127,7 +130,7 @@ class Proxy:
             return
         target = wanted.target
         if target not in self._allowed:
-            self._meter.refuse(str(target))
+            self._meter.refuse(str(target) if self._hide is None else self._hide(str(target)))
             _say(client, 403, f"{target} is not in this method's allow-list")
         elif self._meter.exhausted:
             _say(client, 429, "the bytes that this method may move are used up")
