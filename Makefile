@@ -1,7 +1,7 @@
 # Thin: what a target needs is decided in tools/, which needs nothing but Python and its library.
 PYTHON ?= python3
 # Handed on by the environment, not by the command line: a path may hold any character.
-export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST ARCHIVES TESTS BENCH IMAGES ENGINE_INSTALL
+export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES ENGINE_INSTALL
 
 .DEFAULT_GOAL := help
 .PHONY: help run test verify reproduce images doctor clean bench lint
@@ -19,8 +19,9 @@ help: ## this list
 	@echo '     [DATA_ROOT=dir] [OUT=dir] [KEY=private.pem] [ENGINE_INSTALL=0: install nothing]'
 	@echo 'make verify BUNDLE=dir-or-tar                 check a bundle again; needs no engine'
 	@echo '     [PROTOCOL=file-or-id] [TRUST=file] [DATA_ROOT=dir: recompute every score]'
-	@echo 'make reproduce BUNDLE=dir-or-tar [TRUST=file]  execute it again, compare, countersign'
-	@echo '     [DATA_ROOT=dir] [ARCHIVES=dir: image archives] [PROTOCOL=file-or-id] [OUT=dir] [KEY=file]'
+	@echo 'make reproduce BUNDLE=dir-or-tar              execute it again, compare, countersign'
+	@echo '     [TRUST=file] [SUBMITTER=their.pub.pem] [KEY=private.pem] [OUT=dir]'
+	@echo '     [DATA_ROOT=dir] [ARCHIVES=dir: image archives] [PROTOCOL=file-or-id]'
 	@echo 'make test [TESTS="tests/unit -k name"]        set up for development and run all tests'
 	@echo 'make lint                                     style, types, schemas, shipped manifests'
 	@echo 'make bench [BENCH="scoring rows"]             speed against peers, both sides in one run'

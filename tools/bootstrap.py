@@ -1,7 +1,7 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, ARCHIVES, TESTS, BENCH, IMAGES, ENGINE_INSTALL.
+BUNDLE, PROTOCOL, TRUST, SUBMITTER, ARCHIVES, TESTS, BENCH, IMAGES, ENGINE_INSTALL.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def verify(setup: Setup) -> int:
 
 def reproduce(setup: Setup) -> int:
     """Execute a bundle's plan again and compare; images that are missing are brought or built."""
-    bundle = Path(setup.required("BUNDLE", "make reproduce BUNDLE=bundle.tar TRUST=trust.json"))
+    bundle = Path(setup.required("BUNDLE", "make reproduce BUNDLE=bundle.tar SUBMITTER=pub.pem"))
     setup.prepare_environment()
     protocol = setup.setting("PROTOCOL")
     if protocol is None:
@@ -84,9 +84,9 @@ def reproduce(setup: Setup) -> int:
                 exit_code=EXIT_USAGE,
             )
         data_root = str(OWN_DATA)
-    trust = setup.options(trust="TRUST")
+    trust = setup.options(trust="TRUST", key="SUBMITTER")
     if not trust:
-        setup.steps.say("-- no TRUST named: only your own key counts as the submitter's")
+        setup.steps.say("-- neither TRUST nor SUBMITTER named: only your own key counts")
     setup.prepare_engine(())  # images come from archives, a registry, or are built when they lack
     if setup.site.system.can_install:
         with setup.steps.step("Image builder") as step:
