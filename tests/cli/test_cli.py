@@ -17,7 +17,8 @@ COMMANDS = [
     ["check"], ["plan"], ["run"], ["freeze"], ["images"], ["images", "build"], ["images", "lock"],
     ["images", "list"], ["verify"], ["bundle"], ["bundle", "export"], ["bundle", "import"],
     ["keys"], ["keys", "generate"], ["keys", "list"], ["trust"], ["trust", "add"],
-    ["trust", "list"], ["trust", "revoke"], ["doctor"], ["clean"],
+    ["trust", "list"], ["trust", "revoke"], ["doctor"], ["clean"], ["reproduce"], ["drift"],
+    ["images", "export"], ["images", "import"], ["images", "push"], ["images", "pull"],
 ]  # fmt: skip
 QUICKSTART = "manifests/quickstart.yaml"
 
@@ -86,6 +87,14 @@ def test_a_mistake_is_placed_and_mended(env: dict[str, str], tmp_path: Path) -> 
         (9, ["run", QUICKSTART, "--unsigned", "--out", "/proc/nowhere"]),
         (10, ["run", QUICKSTART]),
         (10, ["trust", "list", "no-such-trust.json"]),
+        (2, ["reproduce", "x"]),
+        (2, ["drift", "--baseline", "x"]),
+        (2, ["drift", "--baseline", "x", "--state", "y", "--data-root", "z", "--keep", "0"]),
+        (2, ["images", "export"]),
+        (2, ["images", "pull", "tool:1"]),
+        (6, ["images", "export", "no-such-image"]),
+        (6, ["images", "push", "base", "no-repository"]),
+        (7, ["images", "import", "no-such-file.tar"]),
         (22, ["doctor"]),
     ],
 )
@@ -114,6 +123,26 @@ def test_keys_and_trust(env: dict[str, str], tmp_path: Path) -> None:
     revoked = answer(env, 0, "trust", "revoke", trust, made["keyid"])
     assert revoked["keys"][0]["status"] == "revoked"
     assert "PRIVATE" not in json.dumps([made, revoked])
+
+
+def test_reproduce_without_an_engine(env: dict[str, str], tmp_path: Path) -> None:
+    box = sandbox(tmp_path / "box", "overlap")
+    box.run(key=None)
+    key = answer(env, 0, "keys", "generate")
+    options = ["--data-root", DATA_ROOT, "--allow-unsigned", "--progress", "quiet"]
+    refused = answer(env, 11, "reproduce", box.out, "--data-root", DATA_ROOT)
+    assert refused["code"] == "bundle.unsigned"
+    out = ["--out", tmp_path / "again"]
+    for bundle in (box.out, box.out / "bundle.tar"):
+        told = sealbench(env, "reproduce", bundle, *options, *out)
+        assert told.returncode == 7, told.stderr
+        assert "fix:" in told.stderr
+    state = tmp_path / "watch"
+    told = sealbench(env, "drift", "--baseline", box.out, "--state", state, *options)
+    assert told.returncode == 7
+    (line,) = (state / "history.jsonl").read_text().splitlines()
+    assert json.loads(line)["error"].startswith("engine.")
+    assert key["keyid"] not in line
 
 
 def test_freeze_gives_the_committed_protocol(env: dict[str, str], tmp_path: Path) -> None:
