@@ -51,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_run_commands(commands, leaf)
     _add_score_commands(commands, leaf)
+    _add_data_commands(commands, leaf)
     _add_benchmark_commands(commands, leaf)
     _add_bundle_commands(commands, leaf)
     _add_review_commands(commands, leaf)
@@ -115,6 +116,15 @@ def _add_score_commands(commands: object, leaf: Add) -> None:
     show = leaf(config, "show", "configuring:show", "show what a freeze record settles")
     show.add_argument("file", type=Path)
     show.add_argument("--key", type=Path, help="public key (PEM) to trust (default: your own)")
+
+
+def _add_data_commands(commands: object, leaf: Add) -> None:
+    data = _group(commands, "data", "bring collections into the layout that can be frozen")
+    text = "convert a collection that the ir_datasets package knows"
+    irds = leaf(data, "ir-datasets", "converting:ir_datasets", text)
+    irds.add_argument("ident", metavar="ID", help="such as beir/scifact/test")
+    irds.add_argument("--out", type=Path, required=True, help="data root: it becomes DIR/<name>/")
+    irds.add_argument("--name", help="dataset name (default: from the id)")
 
 
 def _add_benchmark_commands(commands: object, leaf: Add) -> None:

@@ -1,4 +1,4 @@
-"""Any collection in BEIR's layout by a freeze manifest alone: a nasty one, frozen, run, verified."""
+"""Any collection in BEIR's layout by a freeze manifest alone: a nasty one, run and verified."""
 
 from __future__ import annotations
 
