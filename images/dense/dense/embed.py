@@ -6,6 +6,7 @@ The model is loaded only when a text is unknown, so a warm run starts without Py
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 import time
@@ -35,7 +36,7 @@ class EmbeddingConfig:
     """The part of a method's config that says how texts are embedded."""
 
     model: str = "minilm"
-    pooling: str = "auto"
+    token_pooling: str = "auto"  # noqa: S105 - how tokens become one vector
     max_tokens: int = 0
     batch_size: int = 32
 
@@ -44,7 +45,7 @@ class EmbeddingConfig:
         """Take one's own settings out of a task's config."""
         return cls(
             model=str(config.get("model", "minilm")),
-            pooling=str(config.get("pooling", "auto")),
+            token_pooling=str(config.get("token_pooling", "auto")),
             max_tokens=int(config.get("max_tokens", 0)),
             batch_size=int(config.get("batch_size", 32)),
         )
@@ -65,12 +66,13 @@ class Embedder:
         load: Callable[..., Encoder] = Encoder,
     ) -> None:
         self.snapshot = read_snapshot(
-            config.model, pooling=config.pooling, max_tokens=config.max_tokens
+            config.model, pooling=config.token_pooling, max_tokens=config.max_tokens
         )
         self.known = self.computed = 0
         self._config, self._threads, self._load = config, threads, load
         self._encoder: Encoder | None = None
-        folder = cache if cache is not None and cache.is_dir() else None
+        # Where nothing is mounted, /cache is a folder of the read-only image.
+        folder = cache if cache is not None and os.access(cache, os.W_OK) else None
         self.store = EmbeddingStore(folder, store_settings(self.snapshot), self.snapshot.dimension)
         if self.store.dropped:
             _tell(f"cache: {self.store.dropped} bytes were torn or damaged and are left out")

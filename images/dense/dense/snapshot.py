@@ -88,7 +88,7 @@ def read_snapshot(name: str, *, pooling: str = "auto", max_tokens: int = 0) -> S
     if chosen not in POOLINGS:
         raise ModelError(
             f"{name} does not say how its tokens become one vector:"
-            f" set `pooling` to one of {', '.join(POOLINGS)}"
+            f" set `token_pooling` to one of {', '.join(POOLINGS)}"
         )
     longest = int(config.get("max_position_embeddings", 512))
     own_tokens = _optional(folder, "sentence_bert_config.json").get("max_seq_length") or longest
