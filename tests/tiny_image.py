@@ -44,9 +44,10 @@ def build_tiny_image(
     note: str = "",
     architecture: str | None = None,
     tmp_mode: int = 0o1777,
+    volumes: tuple[str, ...] = (),
 ) -> TinyImage:
-    """Different ``note`` values give different image ids."""
-    layer = _layer(_busybox(), tmp_mode)
+    """Different ``note`` values give different image ids; ``volumes`` are top folders."""
+    layer = _layer(_busybox(), tmp_mode, volumes)
     diff_id = "sha256:" + hashlib.sha256(layer).hexdigest()
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     config = json.dumps(
@@ -57,6 +58,7 @@ def build_tiny_image(
                 "Env": ["PATH=/bin"],
                 "Entrypoint": list(entrypoint) or None,
                 "Labels": {"note": note} if note else None,
+                **({"Volumes": {path: {} for path in volumes}} if volumes else {}),
             },
             "rootfs": {"type": "layers", "diff_ids": [diff_id]},
             "history": [],
@@ -86,13 +88,14 @@ def _busybox() -> bytes:
     return binary
 
 
-def _layer(busybox: bytes, tmp_mode: int) -> bytes:
+def _layer(busybox: bytes, tmp_mode: int, volumes: tuple[str, ...]) -> bytes:
+    modes = dict.fromkeys(("bin", "etc", "in", "out"), 0o755) | {"tmp": tmp_mode}
+    modes |= {path.strip("/"): 0o777 for path in volumes}
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in ("bin", "etc", "in", "out", "tmp"):
+        for name, mode in modes.items():
             folder = tarfile.TarInfo(name)
-            folder.type = tarfile.DIRTYPE
-            folder.mode = tmp_mode if name == "tmp" else 0o755
+            folder.type, folder.mode = tarfile.DIRTYPE, mode
             tar.addfile(folder)
         _add(tar, "bin/busybox", busybox, mode=0o755)
         for name in _APPLETS.split():

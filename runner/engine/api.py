@@ -77,6 +77,7 @@ class ImageInfo:
     labels: Mapping[str, str]
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()  # paths that its Dockerfile declares with VOLUME
 
     @property
     def platform(self) -> str:

@@ -7,6 +7,8 @@ can read every setting.
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,14 @@ OPEN_FILES = 4096
 OOM_SCORE_ADJ = 500
 
 
-def container_body(spec: ContainerSpec, *, podman: bool = False) -> dict[str, Any]:
-    """Return the JSON body of ``POST /containers/create``, for Docker or Podman."""
+def container_body(
+    spec: ContainerSpec, *, podman: bool = False, volumes: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the JSON body of ``POST /containers/create``, for Docker or Podman.
+
+    ``volumes`` are the paths that the image declares with VOLUME. An engine would make each a
+    writable folder on the host's disk, without any limit; here it is one more /tmp, and empty.
+    """
     body = {
         "Image": spec.image_id,
         # An image's own entry point would be prefixed to the command; the plan names all of it.
@@ -46,7 +54,7 @@ def container_body(spec: ContainerSpec, *, podman: bool = False) -> dict[str, An
         # Skips the engine's network hook (half the start time). Podman does not know it: the
         # network mode says the same again, at no cost.
         "NetworkDisabled": True,
-        "HostConfig": _host_config(spec, podman=podman),
+        "HostConfig": _host_config(spec, podman=podman, volumes=volumes),
     }
     if not podman:  # takes NONE for a check, which needs systemd
         body["Healthcheck"] = {"Test": ["NONE"]}
@@ -61,7 +69,9 @@ def hosts_mount(folder: Path) -> Mount:
     return Mount(source=path, target="/etc/hosts", read_only=True)
 
 
-def _host_config(spec: ContainerSpec, *, podman: bool) -> dict[str, Any]:
+def _host_config(spec: ContainerSpec, *, podman: bool, volumes: Iterable[str]) -> dict[str, Any]:
+    declared = {posixpath.normpath("/" + path.lstrip("/")) for path in volumes}
+    scratch = {"/tmp", *declared} - {mount.target for mount in spec.mounts}  # noqa: S108 - paths inside the container
     config: dict[str, Any] = {
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
@@ -77,7 +87,7 @@ def _host_config(spec: ContainerSpec, *, podman: bool) -> dict[str, Any]:
         "OomKillDisable": False,
         "OomScoreAdj": OOM_SCORE_ADJ,
         "ShmSize": spec.shm_bytes,
-        "Tmpfs": {"/tmp": _tmp_options(spec, podman=podman)},  # noqa: S108 - a path inside the container
+        "Tmpfs": {path: _tmp_options(spec, podman=podman) for path in sorted(scratch)},
         "Mounts": [_mount(mount) for mount in spec.mounts],
         # json-file grew 30 MB of output to 1.07 GB and lost non-UTF-8 bytes.
         "LogConfig": {"Type": "none", "Config": {}},

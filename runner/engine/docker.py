@@ -129,8 +129,10 @@ class DockerEngine:
                     f"cannot create a container: there is nothing to mount at {mount.target}",
                     fix=f"create {mount.source} first",
                 )
+        image = self.inspect_image(spec.image_id)
         with self._client("create a container") as client:
-            body = container_body(spec, podman=self._podman)
+            volumes = () if image is None else image.volumes  # absent: the engine says so
+            body = container_body(spec, podman=self._podman, volumes=volumes)
             answer = client.create_container_from_config(body, spec.name)
         return str(answer["Id"])
 

@@ -74,6 +74,7 @@ def image_info(answer: Answer) -> ImageInfo:
         labels={str(key): str(value) for key, value in (config.get("Labels") or {}).items()},
         entrypoint=tuple(config.get("Entrypoint") or ()),
         command=tuple(config.get("Cmd") or ()),
+        volumes=tuple(sorted(str(path) for path in config.get("Volumes") or ())),
     )
 
 

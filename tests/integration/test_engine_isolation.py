@@ -161,6 +161,16 @@ def test_the_images_entry_point_does_not_meddle(engine: Engine) -> None:
         assert run(engine, spec(image.image_id, ("/bin/echo", "mine"))).stdout == b"mine\n"
 
 
+def test_a_volume_of_the_image_is_no_way_to_the_hosts_disk(engine: DockerEngine) -> None:
+    image = build_tiny_image(volumes=("/bulk",))
+    script = (
+        "for n in 1 2; do dd if=/dev/zero of=/bulk/$n bs=1M count=3 2>/dev/null && echo $n; done"
+    )
+    with _loaded(engine, image):
+        done = run(engine, spec(image.image_id, sh(script), tmp_bytes=4 * MIB))
+    assert done.stdout == b"1\n"
+
+
 def test_the_created_container_proves_its_image(engine: Engine, tiny_image: str) -> None:
     with created(engine, spec(tiny_image, ("/bin/true",))) as ident:
         state = engine.state(ident)

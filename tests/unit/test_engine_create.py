@@ -106,6 +106,14 @@ def test_podman_gets_no_option_that_it_refuses() -> None:
     assert ours == theirs
 
 
+def test_volumes_of_the_image_are_bounded_memory_and_hide_no_mount() -> None:
+    volumes = ("/in", "/out/", "/tmp", "//data/../bulk/")
+    ours, plain = container_body(SPEC, volumes=volumes), container_body(SPEC)
+    tmpfs, scratch = ours["HostConfig"].pop("Tmpfs"), plain["HostConfig"].pop("Tmpfs")["/tmp"]
+    assert tmpfs == {"/bulk": scratch, "/tmp": scratch}
+    assert ours == plain
+
+
 def test_without_a_parent_the_engine_decides() -> None:
     assert "CgroupParent" not in container_body(replace(SPEC, cgroup_parent=None))["HostConfig"]
 

@@ -104,10 +104,16 @@ def test_image() -> None:
             "Architecture": "aarch64",
             "Os": "linux",
             "Size": 12,
-            "Config": {"Labels": {"x": "y"}, "Entrypoint": ["/e"], "Cmd": None},
+            "Config": {
+                "Labels": {"x": "y"},
+                "Entrypoint": ["/e"],
+                "Cmd": None,
+                "Volumes": {"/v": {}, "/a": {}},
+            },
         }
     )
     assert found.image_id == f"sha256:{digest}"
     assert found.repo_digests == ("a@sha256:1", "b@sha256:2")
     assert found.platform == "linux/arm64"
     assert (found.entrypoint, found.command) == (("/e",), ())
+    assert found.volumes == ("/a", "/v")
