@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from runner.access import Access, Given, Withheld, open_access
 from runner.cachehash import cache_digest
 from runner.harvest import harvest
+from runner.ids import cache_id
 from runner.imports import Import, import_unit
 from runner.journal import Journal
 from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
@@ -74,9 +76,14 @@ def execute(run: Execution) -> tuple[UnitOutcome, ...]:
     outcomes: dict[str, UnitOutcome] = {}
     failed = threading.Event()
 
+    turns = {cache_id(method): threading.Lock() for method in methods.values() if method.cache}
+
     def work(units: list[Unit]) -> None:
-        for outcome in _Group(run, methods[units[0].method], shared).run(units, failed):
-            outcomes[outcome.unit.unit_id] = outcome
+        method = methods[units[0].method]
+        # Methods that share a cache take turns: two writers would spoil what both rely on.
+        with turns[cache_id(method)] if method.cache else nullcontext():
+            for outcome in _Group(run, method, shared).run(units, failed):
+                outcomes[outcome.unit.unit_id] = outcome
 
     with ThreadPoolExecutor(max_workers=run.plan.jobs) as pool:
         pending = [pool.submit(work, units) for units in groups.values()]
@@ -267,11 +274,11 @@ class _Group:
         return replace(evidence, rows=found.rows, harvest_refused=found.refused)
 
     def _cache(self) -> Path | None:
-        """The method's cache: private to one method id, shared by its units of this run and, with
-        a cache folder, by those of later runs."""
+        """The method's cache: private to one code in one image, whatever the settings, shared by
+        its units of this run and, with a cache folder, by those of later runs."""
         if not self._method.cache:
             return None
         caches = self._run.cache_dir or self._run.workspace.folder / "cache"
-        folder = caches.absolute() / short_id(self._method.method_id, 32)
+        folder = caches.absolute() / short_id(cache_id(self._method), 32)
         folder.mkdir(parents=True, exist_ok=True)
         return folder

@@ -1,0 +1,56 @@
+"""Cells of a matrix are one code: they share a cache, by turns, and nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner.ids import cache_id
+from runner.model import NetworkPolicy
+from tests.sealed import IMAGE, does, overlap, sandbox
+
+
+def remembering(mounts: Mapping[str, Path]) -> None:
+    """A method that leaves one more file in its cache; two at a time would meet."""
+    busy = mounts["/cache"] / "busy"
+    busy.touch(exist_ok=False)
+    kept = mounts["/cache"] / f"unit-{len(list(mounts['/cache'].iterdir()))}"
+    kept.write_text("x")
+    busy.unlink()
+    overlap(mounts)
+
+
+def test_cells_share_a_cache_by_turns_and_others_do_not(tmp_path: Path) -> None:
+    box = sandbox(
+        tmp_path, "plain", scripts={name: does(remembering) for name in ("plain", "cells")}
+    )
+    text = box.manifest.read_text().replace("command: [plain]", "command: [plain]\n    cache: true")
+    text += f"  - name: cells\n    image: {IMAGE}\n    command: [cells]\n    cache: true\n"
+    text += "    matrix: {size: [1, 2, 3]}\n"
+    box.manifest.write_text(text.replace("methods:", "jobs: 3\nmethods:"))
+    result = box.run()
+    found = {
+        record.unit.method: (record.evidence.cache_before, record.evidence.cache_after)
+        for record in result.outcomes
+    }
+    assert all(record.outcome.value == "ok" for record in result.outcomes)
+    cells = [found[f"cells.{size}"] for size in (1, 2, 3)]
+    starts = [before for before, _ in cells]
+    # One starts cold, and every other one with what another left.
+    assert starts.count(None) == 1
+    assert {before for before in starts if before} < {after for _, after in cells}
+    assert len({after for _, after in cells}) == 3
+    assert found["plain"][0] is None
+    methods = {method.name: method for method in result.resolved.plan.methods}
+    ids = {name: cache_id(method) for name, method in methods.items()}
+    assert len(set(ids.values())) == 2
+    assert len({method.method_id for method in methods.values()}) == 4
+
+
+def test_a_method_with_hosts_to_reach_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    box = sandbox(tmp_path, "overlap")
+    method = box.run().resolved.plan.methods[0]
+    online = replace(method, network=NetworkPolicy(allow=("example.invalid",)))
+    assert cache_id(online) != cache_id(method)
