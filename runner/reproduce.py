@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.bundle.documents import earlier, parse_canonical
-from runner.bundle.read import BundleView, open_bundle
+from runner.bundle.read import BundleView, Opening, examine
 from runner.bundle.reviews import Property, write_review
 from runner.canonical import canonical_bytes
 from runner.clock import Clock, SystemClock
@@ -129,12 +129,16 @@ def reproduce(
 
 def _verified(request: ReproduceRequest) -> tuple[VerifyReport, BundleView]:
     """Return the report on the original, without a fault, and its open folder."""
-    view = open_bundle(
+    opening = examine(
         request.bundle,
         protocol_id=request.protocol_id,
         trust=request.trust,
         allow_unsigned=request.allow_unsigned,
     )
+    view = opening.view
+    if view is None or opening.faults:
+        with opening:
+            raise _not_opened(opening)
     try:
         report = verify_bundle(
             VerifyRequest(
@@ -157,6 +161,22 @@ def _verified(request: ReproduceRequest) -> tuple[VerifyReport, BundleView]:
         view.close()
         raise
     return report, view
+
+
+def _not_opened(opening: Opening) -> BundleError:
+    """The first fault; one that another version of the schemas explains says which that was."""
+    fault = opening.faults[0]
+    other = any(one.code.startswith(("bundle.schema", "schema.")) for one in opening.faults)
+    claims = opening.admission.claims
+    if not other or claims is None:
+        return _refused(fault.code, fault.message, fault.file)
+    commit = claims.source_commit or "of an unknown commit"
+    return BundleError(
+        "bundle.other-version",
+        f"it was made by another version of sealbench: {fault.message}",
+        fix=f"reproduce it with the version that made it: {claims.runner_version}, commit {commit}",
+        where=Where(file=fault.file),
+    )
 
 
 def _protocol_of(view: BundleView) -> Protocol:

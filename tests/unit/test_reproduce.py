@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from runner import schemas
 from runner.bundle.reviews import signatures_folder
 from runner.canonical import canonical_bytes, sha256_label
 from runner.clock import SystemClock
@@ -402,3 +403,21 @@ def test_a_move_within_the_declared_tolerance_is_equivalent(tmp_path: Path) -> N
     (method,) = made.document["methods"]
     assert "moved, by at most 0.25: within the tolerance" in method["reason"]
     assert made.document["tolerances"]["row_score"] == 0.5
+
+
+def test_a_bundle_of_another_version_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = sandbox(tmp_path, "overlap")
+    made = box.run()
+    known = schemas.schema_sha256
+
+    def newer(kind: str) -> str:
+        return "0" * 64 if kind == "results" else known(kind)
+
+    monkeypatch.setattr(schemas, "schema_sha256", newer)
+    with pytest.raises(BundleError) as caught:
+        again(box)
+    assert caught.value.code == "bundle.other-version"
+    assert made.bundle.claims.runner_version in caught.value.fix
+    assert str(made.bundle.claims.source_commit) in caught.value.fix
