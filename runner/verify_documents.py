@@ -19,6 +19,7 @@ from runner.bundle.read import BundleView
 from runner.bundle.statement import plan_claims
 from runner.errors import BundleError, SealbenchError, Where
 from runner.ids import planned_units
+from runner.imagelock import load_locks
 from runner.keys import PublicKey
 from runner.manifest import RunManifest, parse_run_manifest
 from runner.model import MethodPlan, Outcome, Plan, Unit, UnitOutcome
@@ -30,6 +31,7 @@ from runner.row_faults import RowRefused
 from runner.schemas import validate
 from runner.strict_json import strict_loads
 from runner.verify_claims import claims_faults
+from runner.verify_declared import declared_faults
 from runner.verify_freeze import FrozenRun, freeze_faults
 from runner.workspace import stem
 
@@ -71,6 +73,7 @@ def read_documents(
     )
     if manifest is not None:
         faults += _manifest_faults(manifest, plan)
+        faults += declared_faults(manifest, plan, load_locks(local=None))
         faults += freeze_faults(view, FrozenRun(plan, protocol, tuned=manifest.tuned), keys)
     if images is not None:
         faults += _image_faults(images, plan)
