@@ -9,7 +9,6 @@ vowel-consonant word of two letters counts as short, and a few irregular forms a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from itertools import pairwise
 
 Condition = Callable[[str], bool]
@@ -24,9 +23,19 @@ _FIXED = frozenset(
 )
 
 
-@lru_cache(maxsize=1 << 20)
+#: Stems that are known already.
+STEMS: dict[str, str] = {}
+
+
 def stem(word: str) -> str:
     """Return the stem of a lower-case word."""
+    found = STEMS.get(word)
+    if found is None:
+        found = STEMS[word] = _stem(word)
+    return found
+
+
+def _stem(word: str) -> str:
     if len(word) <= 2 or word in _FIXED:
         return word
     if word in _IRREGULAR:
