@@ -43,11 +43,15 @@ class WheelsPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePart:
-    """Files of this repository, copied from ``folder`` to the image's ``to``."""
+    """Files of this repository, copied from ``folder`` to the image's ``to``.
+
+    ``only`` names the files that are wanted, by their paths in the folder; all where it is empty.
+    """
 
     layer: str
     folder: Path
     to: str
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +196,16 @@ def _sources(document: Mapping[str, Any], folder: Path) -> Iterator[SourcePart]:
                 fix="name a folder beside image.toml or below images/",
                 where=Where(file=str(folder / RECIPE)),
             )
-        yield SourcePart(layer=part["layer"], folder=place, to=part["to"].strip("/"))
+        only = tuple(part.get("only", ()))
+        for name in only:
+            if not (place / name).is_file():
+                raise ImageError(
+                    "image.no-sources",
+                    f"{part['from']} has no file {name!r}",
+                    fix="correct `only` in image.toml, or remove it to take every file",
+                    where=Where(file=str(folder / RECIPE)),
+                )
+        yield SourcePart(layer=part["layer"], folder=place, to=part["to"].strip("/"), only=only)
 
 
 def _methods(document: Mapping[str, Any]) -> Iterator[tuple[str, MethodRecipe]]:

@@ -21,6 +21,8 @@ def source_files(part: SourcePart) -> Iterator[tuple[str, Path]]:
             continue
         if path.name.endswith(("~", ".swp", ".orig")):
             continue
+        if part.only and inner.as_posix() not in part.only:
+            continue
         yield (f"{part.to}/{inner.as_posix()}" if part.to else inner.as_posix(), path)
 
 

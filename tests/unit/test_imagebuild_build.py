@@ -22,7 +22,8 @@ from runner.imagebuild.layers import Layer, Package
 from runner.imagebuild.lock import requirements_text
 from runner.imagebuild.locks import Difference, differences
 from runner.imagebuild.oci import ArchiveStream
-from runner.imagebuild.recipe import load_recipe
+from runner.imagebuild.recipe import SourcePart, load_recipe
+from runner.imagebuild.sources import source_digests
 from runner.imagelock import load_locks, resolve_image
 from tests.unit.image_samples import write_deb, write_images, write_wheel
 from tests.unit.test_imagebuild_packages import wheel_of
@@ -204,6 +205,20 @@ def test_a_changed_declaration_is_no_published_image_either(project: Project) ->
     assert not built.pin.published
     (warning,) = built.warnings()
     assert "its layers are the same" in warning
+
+
+def test_only_the_named_files_of_a_folder_are_taken(project: Project) -> None:
+    folder = project.images / "tool" / "files"
+    (folder / "other.txt").write_text("not wanted")
+    part = SourcePart(layer="files", folder=folder, to="opt", only=("a.txt",))
+    before = source_digests([part])
+    assert list(before) == ["opt/a.txt"]
+    (folder / "other.txt").write_text("changed")
+    assert source_digests([part]) == before
+    recipe = project.images / "tool" / "image.toml"
+    recipe.write_text(recipe.read_text().replace('from = "files"', 'from = "files"\nonly = ["b"]'))
+    with pytest.raises(ImageError, match="has no file 'b'"):
+        project.build()
 
 
 def test_going_back_to_the_locked_sources_forgets_the_local_image(project: Project) -> None:
