@@ -22,8 +22,17 @@ from runner.secret_scan import Needles
 NOBODY = 65534
 #: Most characters of one text in a record.
 MAX_TEXT = 1000
-#: An absolute path that is no place inside a container.
-_HOST_PATH = re.compile(r"(?<![\w./])/(?!(?:in|out|cache|usr|bin|sbin|proc|dev)\b)[^\s\"':,;)]+")
+#: A character of a path, in an engine's words.
+_CHAR = r"[^\s\"':,;)]"
+#: Absolute paths that say nothing of the host: the run's own mounts, programs, and the devices and
+#: processes that every container has.
+_TELLS_NOTHING = (
+    rf"(?:(?:in|out|cache)(?:/{_CHAR}*)?"
+    r"|(?:usr/(?:local/)?)?s?bin(?:/[\w.+-]+)?"
+    rf"|proc(?:/(?:self|\d+)(?:/{_CHAR}*)?)?"
+    r"|dev(?:/(?:null|zero|full|u?random|shm|tty|std(?:in|out|err)|fd|pts|ptmx|mqueue))?)"
+)
+_HOST_PATH = re.compile(rf"(?<![\w./])/(?!{_TELLS_NOTHING}(?!{_CHAR})){_CHAR}+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +172,22 @@ def give_folders(request: UnitRequest) -> None:
             ) from error
 
 
-def without_host_paths(error: SealbenchError) -> str:
-    """An error's message, fit for a record: an engine's own words name folders of the host."""
-    return _HOST_PATH.sub("<path>", f"{error.message} [{error.code}]")[:MAX_TEXT]
+def without_host_paths(error: SealbenchError, request: UnitRequest | None = None) -> str:
+    """An error's message, fit for a record: an engine's own words name folders of the host.
+
+    The folders of ``request`` go first, wherever they lie: they may look like a container's own,
+    or hold spaces.
+    """
+    text = f"{error.message} [{error.code}]"
+    for folder in () if request is None else _own_places(request):
+        text = re.sub(rf"{re.escape(folder)}(?![\w.-])(?:/{_CHAR}*)?", "<path>", text)
+    return _HOST_PATH.sub("<path>", text)[:MAX_TEXT]
+
+
+def _own_places(request: UnitRequest) -> list[str]:
+    """The places of the host that a request names, the longest first, as given and resolved."""
+    mounts = (mount.source for mount in request.mounts)
+    own = (request.in_dir, request.out_dir, request.work_dir, request.cache_dir)
+    places = {path for path in (*own, *mounts, *request.models.values()) if path is not None}
+    places |= {request.stdout_log.parent, request.stderr_log.parent}
+    return sorted({str(p) for p in places} | {os.path.realpath(p) for p in places}, key=len)[::-1]

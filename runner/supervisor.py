@@ -59,6 +59,7 @@ KILLED = 137
 REMOVAL_S = 0.3
 
 CANCELLED, DEADLINE, DISK = "cancelled", "deadline", "disk"
+NEARLY_FULL = "the disk of the output folder is nearly full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +225,7 @@ class _Attempt:
         passed = self._files.tick()
         if passed is not None:
             return self._exceeded(*passed)
-        return DISK if free_bytes(self._request.out_dir) < self._floor else None
+        return DISK if self._disk_is_low() else None
 
     def _exceeded(self, folder: str, cap: str) -> str:
         if folder != "/out":
@@ -249,7 +250,7 @@ class _Attempt:
         elif cause == DEADLINE:
             self._note(deadline_exceeded=True)
         elif cause == DISK:
-            self._note(engine_failure="the disk of the output folder is nearly full")
+            self._note(engine_failure=NEARLY_FULL)
         else:
             self._note(output_exceeded=cause)
         grace_ns = self._request.limits.grace_ms * 1_000_000
@@ -294,7 +295,8 @@ class _Attempt:
         try:
             self._container.remove()
         except EngineError as error:
-            self._warn(f"`sealbench clean` must remove the container: {without_host_paths(error)}")
+            problem = without_host_paths(error, self._request)
+            self._warn(f"`sealbench clean` must remove the container: {problem}")
         self._note(load_end=_load())
 
     def _settle(self) -> None:
@@ -346,6 +348,17 @@ class _Attempt:
                 self._note(output_exceeded=self._exceeded(folder, size.exceeded))
             if size.unseen:
                 self._warn(f"{folder}: {size.unseen} entries could not be looked at")
+        self._excuse()
+
+    def _excuse(self) -> None:
+        """Hold nothing against a method that ended by itself when it may have had no room."""
+        seen = self._evidence
+        stopped = seen.cancelled or seen.deadline_exceeded or seen.output_exceeded is not None
+        if not stopped and seen.engine_failure is None and self._disk_is_low():
+            self._note(engine_failure=NEARLY_FULL)
+
+    def _disk_is_low(self) -> bool:
+        return free_bytes(self._request.out_dir) < self._floor
 
     def _send(self, name: str) -> None:
         self._container.send(name)
@@ -360,7 +373,7 @@ class _Attempt:
     def _fail(self, error: EngineError) -> None:
         """Keep the first failure: those that follow come of it."""
         if self._evidence.engine_failure is None:
-            self._note(engine_failure=without_host_paths(error))
+            self._note(engine_failure=without_host_paths(error, self._request))
 
 
 def _load() -> float | None:

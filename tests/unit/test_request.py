@@ -36,11 +36,29 @@ from tests.unit.units import LIMITS, request
         ("a/b and 5/6 stay", "a/b and 5/6 stay"),
         ("sha256:ab/cd stays", "sha256:ab/cd stays"),
         ("(/var/lib/docker/x)", "(<path>)"),
+        ("/dev/shm/me/runs: gone", "<path>: gone"),
+        ("/dev/shm and /dev/null are full", "/dev/shm and /dev/null are full"),
+        ("/usr/src/me and /usr/local/share/me", "<path> and <path>"),
+        ("/usr/local/bin/x and /sbin/y.z", "/usr/local/bin/x and /sbin/y.z"),
+        ("/bin/me/runs", "<path>"),
+        ("open /in/rows.jsonl: no", "open /in/rows.jsonl: no"),
+        ("unix:///run/me.sock", "unix:<path>"),
+        ("/dev/null/me and /dev/nullify", "<path> and <path>"),
+        ("/proc/1/ns/mnt, /procession", "/proc/1/ns/mnt, <path>"),
     ],
 )
 def test_paths_of_the_host_are_no_evidence(message: str, expected: str) -> None:
     error = EngineError("engine.refused", message, fix="-")
     assert without_host_paths(error) == f"{expected} [engine.refused]"
+
+
+def test_the_runs_own_folders_are_no_evidence_wherever_they_lie(tmp_path: Path) -> None:
+    odd = Path("/in/me/my runs/in"), Path("/usr/bin/me/w")
+    ours = request(tmp_path, in_dir=odd[0], work_dir=odd[1])
+    words = f"a /in/me/my runs/in/x y, '/usr/bin/me/w' {ours.out_dir}; /in/me2 /usr/bin/me"
+    error = EngineError("engine.refused", words, fix="-")
+    expected = "a <path> y, '<path>' <path>; /in/me2 /usr/bin/me [engine.refused]"
+    assert without_host_paths(error, ours) == expected
 
 
 def test_a_talkative_engine_is_cut_short() -> None:

@@ -270,6 +270,28 @@ def test_a_nearly_full_disk_is_no_fault_of_the_method(
     assert "disk" in reason
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_ends_by_itself_on_a_nearly_full_disk_is_excused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    free = iter([1 << 40])  # then full, before anybody looks
+    monkeypatch.setattr(supervisor, "free_bytes", lambda _folder: next(free, 1000))
+    monkeypatch.setattr(supervisor, "TICK_NS", 10**12)
+    word, reason, _ = World(tmp_path, Script(exit_code=code)).judged()
+    assert word is Outcome.ENGINE_ERROR
+    assert "disk" in reason
+
+
+def test_a_flood_that_fills_the_disk_is_no_excuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = iter([1 << 40])
+    monkeypatch.setattr(supervisor, "free_bytes", lambda _folder: next(free, 1000))
+    monkeypatch.setattr(supervisor, "TICK_NS", 10**12)
+    script = Script(steps=(Step(write={"rows.jsonl": bytes((1 << 20) + 1)}),))
+    assert World(tmp_path, script).judged()[0] is Outcome.OUTPUT_LIMIT
+
+
 def test_another_image_than_the_pinned_one_never_starts(tmp_path: Path) -> None:
     world = World(tmp_path, Script(created_image_id="sha256:" + "b" * 64))
     word, reason, result = world.judged()
