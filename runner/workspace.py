@@ -6,18 +6,22 @@ bundle is sealed. It is named after the plan, so an interrupted run finds it aga
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import StorageError, Where
 from runner.journal import refuse_if_in_use
 from runner.model import Plan, Unit
+from runner.parts import storage_error
 from runner.purge import purge
 from runner.tasks.api import per_query_path
 
 RUNS = Path("runs")
 FINAL = "bundle"
 JOURNAL = "journal.jsonl"
+_WORK, _GONE = ".work-", ".gone-"
 
 
 def short_id(digest: str, length: int = 12) -> str:
@@ -34,16 +38,46 @@ def result_folder(plan: Plan, chosen: Path | None, *, suffix: str = "") -> Path:
     if chosen is not None:
         out = chosen.absolute()
         if (out / FINAL).exists():
-            raise StorageError(
-                "storage.occupied",
-                "the folder holds a bundle already, and bundles are never overwritten",
-                fix="choose another --out (make: OUT=), or move the bundle away",
-                where=Where(file=str(chosen)),
-            )
+            raise _occupied(out, chosen)
         return out
     base = (RUNS / f"{plan.name}-{short_id(plan.run_id)}{suffix}").absolute()
     candidates = [base, *(base.with_name(f"{base.name}.{number}") for number in range(2, 10_000))]
     return next(folder for folder in candidates if not (folder / FINAL).exists())
+
+
+def _occupied(out: Path, chosen: Path) -> StorageError:
+    fix = "choose another --out (make: OUT=), or move the bundle away"
+    tar = out / f"{FINAL}.tar"
+    if not tar.exists():  # a run that was killed between sealing and packing
+        fix = f"`sealbench bundle export {chosen / FINAL} {chosen / tar.name}` packs it; or {fix}"
+    return StorageError(
+        "storage.occupied",
+        "the folder holds a bundle already, and bundles are never overwritten",
+        fix=fix,
+        where=Where(file=str(chosen)),
+    )
+
+
+def abandoned(results: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """What dead runs left in result folders: (work that can be resumed, work half removed)."""
+    work: list[Path] = []
+    gone: list[Path] = []
+    for out in results:
+        gone.extend(path for path in out.glob(f"{_GONE}*") if path.is_dir())
+        for path in out.glob(f"{_WORK}*"):
+            try:
+                refuse_if_in_use(path / JOURNAL)
+            except StorageError:
+                continue
+            work.append(path)
+    return sorted(work), sorted(gone)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a working folder. It loses its name first: half a folder must never be resumed."""
+    dying = folder.with_name(f"{_GONE}{folder.name.lstrip('.')}-{secrets.token_hex(4)}")
+    folder.rename(dying)
+    purge(dying)
 
 
 def stem(unit: Unit) -> str:
@@ -81,11 +115,11 @@ class Workspace:
     @classmethod
     def open(cls, out: Path, plan: Plan, *, fresh: bool, name: str | None = None) -> Workspace:
         """Make the folders, or find those of an interrupted run of the same plan and ``name``."""
-        folder = out / (name or f".work-{short_id(plan.run_id)}")
+        folder = out / (name or f"{_WORK}{short_id(plan.run_id)}")
         try:
             if fresh and folder.exists():
                 refuse_if_in_use(folder / JOURNAL)
-                purge(folder)
+                _discard(folder)
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # a method's user must pass through, and needs to see no more
             for part in ("in", "out", "scratch", "units", "shared", "cache"):
@@ -131,7 +165,10 @@ class Workspace:
 
     def remove(self) -> None:
         """Remove the working folder, whatever methods put there."""
-        purge(self.folder)
+        try:
+            _discard(self.folder)
+        except OSError as error:
+            raise storage_error(error) from error
 
     def remove_if_unused(self) -> None:
         """Leave nothing behind when a run was refused before its first unit."""

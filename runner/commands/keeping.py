@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def clean(arguments: Namespace) -> int:
     """Remove containers and control groups of dead runs; list unfinished result folders."""
     from runner.engine.clean import sweep
     from runner.engine.docker import DockerEngine
-    from runner.workspace import RUNS
+    from runner.workspace import RUNS, abandoned
 
     engine = DockerEngine()
     try:
@@ -116,6 +117,10 @@ def clean(arguments: Namespace) -> int:
         report = sweep(engine, dry_run=arguments.dry_run, folders=folders)
     finally:
         engine.close()
+    work, half_removed = abandoned(folders)
+    if not arguments.dry_run:
+        _purge(half_removed)
+    unfinished = sorted({*report.partial_folders, *map(str, work)})
     verb = "would remove" if arguments.dry_run else "removed"
     lines = [
         f"{verb} container {item.name} ({item.status})"
@@ -130,9 +135,14 @@ def clean(arguments: Namespace) -> int:
     ]
     lines += [
         f"kept the unfinished {folder}: run its manifest again to resume, or delete it"
-        for folder in report.partial_folders
+        for folder in unfinished
     ]
-    emit(arguments, asdict(report), "\n".join(lines) or "nothing to clean")
+    lines += [f"{verb} {folder}, what is left of a finished run" for folder in half_removed]
+    document = asdict(report) | {
+        "partial_folders": unfinished,
+        "finished_folders": [str(folder) for folder in half_removed],
+    }
+    emit(arguments, document, "\n".join(lines) or "nothing to clean")
     if not arguments.dry_run and not report.clean:
         raise EngineError(
             "engine.not-clean",
@@ -140,3 +150,10 @@ def clean(arguments: Namespace) -> int:
             fix="see the lines above; run `sealbench clean` again with the engine's owner's rights",
         )
     return EXIT_OK
+
+
+def _purge(folders: Iterable[Path]) -> None:
+    from runner.purge import purge
+
+    for folder in folders:
+        purge(folder)
