@@ -1,7 +1,7 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, SUBMITTER, ARCHIVES, TESTS, BENCH, IMAGES, ENGINE_INSTALL.
+BUNDLE, PROTOCOL, TRUST, SUBMITTER, ARCHIVES, TESTS, BENCH, IMAGES, BASE, ENGINE_INSTALL.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tools import container
 from tools.bundles import claimed_benchmark, has_data, own_protocol, own_protocols
 from tools.child import run_child
 from tools.images import needed, recipes
@@ -155,6 +156,21 @@ def build_images(setup: Setup) -> int:
     return setup.call("images", "list")
 
 
+def build_container(setup: Setup) -> int:
+    """Build the runner's own image, on our base or on one that is named by digest."""
+    setup.prepare_environment()
+    base = setup.setting("BASE")
+    setup.prepare_engine(() if base else (container.BASE_IMAGE,))
+    with setup.steps.step("Wheels of the runner") as step:
+        container.clean_wheels(ROOT)
+        code = run_child(container.download_command(setup.python, ROOT), setup.child_env)
+        if code != 0:
+            raise SetupError("the wheels could not be fetched", fix="see pip's message above")
+        step.done("fetched, each under a hash of the lock")
+    command = container.build_command(base or container.own_base(ROOT), ROOT, tag=container.TAG)
+    return run_child(command, setup.child_env)
+
+
 def doctor(setup: Setup) -> int:
     """Tell what is missing; installs nothing but the environment that the question needs."""
     setup.prepare_environment()
@@ -201,6 +217,7 @@ TARGETS: dict[str, Callable[[Setup], int]] = {
     "test": test,
     "lint": lint,
     "images": build_images,
+    "container": build_container,
     "doctor": doctor,
     "clean": clean,
     "bench": bench,
