@@ -18,6 +18,7 @@ from runner.bundle.documents import parse_canonical, parse_utc
 from runner.bundle.statement import STATEMENT_TYPE
 from runner.canonical import canonical_bytes, digest_of
 from runner.errors import BundleError, ProtocolError, Where
+from runner.files import read_regular
 from runner.keys import PublicKey, SigningKey
 from runner.model import Limits, MethodPlan, Plan
 from runner.protocol.splits import ALL, CALIBRATION, HELDOUT
@@ -128,8 +129,7 @@ def unverified_freeze(envelope: bytes, *, file: str) -> ConfigFreeze:
 def read_freeze_file(path: Path) -> bytes:
     """Return the bytes of a freeze record; ``ProtocolError`` where there is none."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        return read_regular(path, MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ProtocolError(
@@ -138,7 +138,6 @@ def read_freeze_file(path: Path) -> bytes:
             fix="make one with `sealbench config freeze`, and name its file",
             where=Where(file=str(path)),
         ) from error
-    return data
 
 
 def freeze_required(splits: Iterable[str], protocol_splits: Iterable[str], *, tuned: bool) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from runner.canonical import Json
 from runner.errors import ImageError, Where
+from runner.files import read_regular
 from runner.model import ImagePin
 from runner.schema_faults import suggest
 from runner.schemas import validate
@@ -112,8 +113,7 @@ def load_locks(published: Path = PUBLISHED_LOCK, local: Path | None = LOCAL_LOCK
 def load_lock(path: Path) -> ImageLock:
     """Read one lock file; raise ``ImageError`` where it is absent or malformed."""
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_LOCK_BYTES + 1)
+        raw = read_regular(path, MAX_LOCK_BYTES + 1)
     except OSError as error:
         raise ImageError(
             "image.no-lock",

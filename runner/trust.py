@@ -22,9 +22,11 @@ from typing import Any, NoReturn
 from runner.bundle import durable
 from runner.bundle.documents import parse_strict, parse_utc
 from runner.errors import KeyError_, Where
+from runner.files import read_regular
 from runner.keys import PublicKey, count_distinct, parse_public
 
 SCHEMA = "sealbench/trust/v1"
+MAX_TRUST_BYTES = 4 << 20
 ALL_BENCHMARKS = ("*",)
 
 
@@ -162,9 +164,11 @@ def load(path: Path, *, not_inside: Path | None = None) -> Trust:
             path,
         )
     try:
-        data = path.read_bytes()
+        data = read_regular(path, MAX_TRUST_BYTES + 1)
     except OSError as error:
         _bad("trust.missing", f"cannot read it: {error.strerror}", "check the path", path)
+    if len(data) > MAX_TRUST_BYTES:
+        _bad("trust.too-large", "far too large for a trust file", "name the trust file", path)
     return parse(data, source=str(path))
 
 

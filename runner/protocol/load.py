@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from runner.canonical import canonical_bytes, sha256_label
 from runner.datasets.lines import FileDigest
 from runner.errors import BundleError, ProtocolError, Where
+from runner.files import read_regular
 from runner.model import Limits
 from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.splits import ALL, CALIBRATION, HELDOUT, TEST
@@ -115,8 +116,7 @@ class Protocol:
 def load_protocol(path: Path) -> Protocol:
     """Read a protocol file of either form; raise ``ProtocolError`` for anything wrong in it."""
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_PROTOCOL_BYTES + 1)
+        raw = read_regular(path, MAX_PROTOCOL_BYTES + 1)
     except OSError as error:
         _refuse(path, "protocol.missing", f"cannot read it: {error.strerror}", fix=_AGAIN)
     return parse_protocol(raw, path)
