@@ -7,10 +7,9 @@ the score artifact this is all that a figure can be traced to; it holds ids and 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("query_id", "judged", "positives", "results", "latency_ms", "failed")
 _LINES = 1 << 14  # written at a time
+_SPECIAL = re.compile(r'[,"\r\n]')
 
 
 class QueryArtifact:
@@ -55,30 +55,33 @@ class QueryArtifact:
     def save(self, per_query: PerQuery) -> FileDigest:
         """Write the artifact and return its digest; ``OSError`` where that fails."""
         answered = np.flatnonzero(per_query.answered)
-        names = [metric.name for metric in per_query.metrics]
-        columns = [_column(per_query.column(name), answered) for name in names]
+        metrics = [metric.name for metric in per_query.metrics]
+        columns = [_column(per_query.column(name), answered) for name in metrics]
         digest, size = hashlib.sha256(), 0
         with self._path.open("xb") as target:
-            lines = zip(self._facts(per_query, answered), zip(*columns, strict=True), strict=True)
-            for block in _blocks([*COLUMNS, *names], lines):
+            block = ",".join([*COLUMNS, *metrics]).encode() + b"\n"
+            for start in range(0, len(answered) + _LINES, _LINES):
                 digest.update(block)
                 size += target.write(block)
+                positions = answered[start : start + _LINES]
+                scores = [column[start : start + _LINES] for column in columns]
+                lines = map(",".join, zip(*self._facts(per_query, positions), *scores, strict=True))
+                block = "".join(line + "\n" for line in lines).encode("utf-8")
         return FileDigest(name=self._path.name, sha256=digest.hexdigest(), size=size)
 
-    def _facts(self, per_query: PerQuery, answered: NDArray[int64]) -> Iterator[tuple[object, ...]]:
-        failed = per_query.failed
-        for position in answered.tolist():
-            query = per_query.query_ids[position]
-            grades = self._qrels[query].values()
-            latency = self._latencies.get(query)
-            yield (
-                self._names.get(query, query),
-                len(grades),
-                sum(grade > 0 for grade in grades),
-                self._results[query],
-                "" if latency is None else repr(latency),
-                int(failed[position]),
-            )
+    def _facts(self, per_query: PerQuery, positions: NDArray[int64]) -> list[list[str]]:
+        """What is no metric, as columns of text."""
+        queries = [per_query.query_ids[position] for position in positions.tolist()]
+        grades = [self._qrels[query].values() for query in queries]
+        latencies = [self._latencies.get(query) for query in queries]
+        return [
+            _quoted([self._names.get(query, query) for query in queries]),
+            [str(len(judged)) for judged in grades],
+            [str(sum(grade > 0 for grade in judged)) for judged in grades],
+            [str(self._results[query]) for query in queries],
+            ["" if latency is None else repr(latency) for latency in latencies],
+            ["1" if failed else "0" for failed in per_query.failed[positions].tolist()],
+        ]
 
 
 def _column(values: NDArray[float64] | None, positions: NDArray[int64]) -> Sequence[str]:
@@ -90,16 +93,10 @@ def _column(values: NDArray[float64] | None, positions: NDArray[int64]) -> Seque
     return [texts[index] for index in where.tolist()]
 
 
-def _blocks(
-    head: Sequence[str], lines: Iterator[tuple[tuple[object, ...], tuple[str, ...]]]
-) -> Iterator[bytes]:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    for number, (facts, scores) in enumerate(lines, 1):
-        writer.writerow(facts + scores)
-        if number % _LINES == 0:
-            yield text.getvalue().encode("utf-8")
-            text.seek(0)
-            text.truncate()
-    yield text.getvalue().encode("utf-8")
+def _quoted(names: list[str]) -> list[str]:
+    """Names as CSV wants them; nearly none needs a change, so all are looked at together."""
+    if not _SPECIAL.search("".join(names)):
+        return names
+    return [
+        '"' + name.replace('"', '""') + '"' if _SPECIAL.search(name) else name for name in names
+    ]
