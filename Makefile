@@ -1,10 +1,10 @@
 # Thin: what a target needs is decided in tools/, which needs nothing but Python and its library.
 PYTHON ?= python3
 # Handed on by the environment, not by the command line: a path may hold any character.
-export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES BASE ENGINE_INSTALL
+export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES BASE REGISTRY ENGINE_INSTALL
 
 .DEFAULT_GOAL := help
-.PHONY: help run test verify reproduce images container doctor clean bench lint
+.PHONY: help run test verify reproduce images container leaderboard doctor clean bench lint
 
 define bootstrap
 @command -v "$(PYTHON)" >/dev/null 2>&1 || { \
@@ -27,8 +27,9 @@ help: ## this list
 	@echo 'make bench [BENCH="scoring rows"]             speed against peers, both sides in one run'
 	@echo 'make images [IMAGES="base lexical"]           build the method images and load them'
 	@echo 'make container [BASE=image by digest]          build an image of the runner itself'
+	@echo 'make leaderboard [REGISTRY=dir] [OUT=dir]     write the page of the bundles in a registry'
 	@echo 'make doctor                                   tell what is missing and how to mend it'
 	@echo 'make clean                                    remove containers and folders left by runs'
 
-run test verify reproduce images container doctor clean bench lint:
+run test verify reproduce images container leaderboard doctor clean bench lint:
 	$(bootstrap)

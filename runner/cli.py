@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data_commands(commands, leaf)
     _add_benchmark_commands(commands, leaf)
     _add_bundle_commands(commands, leaf)
+    _add_registry_commands(commands, leaf)
     _add_review_commands(commands, leaf)
     _add_upkeep_commands(commands, leaf)
     return parser
@@ -231,6 +232,38 @@ def _add_again_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--unsigned", action="store_true", help="seal without a signature")
     command.add_argument("--progress", choices=("auto", "plain", "quiet"), default="auto")
+
+
+def _add_registry_commands(commands: object, leaf: Add) -> None:
+    merge = leaf(commands, "merge", "registering:merge", "merge partial bundles of one protocol")
+    merge.add_argument("bundles", type=Path, nargs="+", help="bundle folders or their parents")
+    merge.add_argument("--protocol", type=Path, required=True, help="the protocol's file")
+    merge.add_argument("--data-root", type=Path, required=True, help="labels to recompute with")
+    merge.add_argument("--out", type=Path, required=True, help="new folder for the merged bundle")
+    merge.add_argument("--name", help="name of the merged run (default: the first one's)")
+    merge.add_argument("--sign-key", type=Path, help="private key file (default: your own)")
+    merge.add_argument("--unsigned", action="store_true", help="seal without a signature")
+    _add_trust_options(merge)
+    registry = _group(commands, "registry", "keep verified bundles and compare them")
+    add = leaf(registry, "add", "registering:registry_add", "verify a bundle and keep it")
+    add.add_argument("bundle", type=Path)
+    add.add_argument("--registry", type=Path, default=Path("registry"))
+    add.add_argument("--protocol", type=Path, required=True, help="the protocol's file")
+    add.add_argument("--data-root", type=Path, required=True, help="labels to recompute with")
+    _add_trust_options(add)
+    listing = leaf(registry, "list", "registering:registry_list", "list what is kept")
+    compare = leaf(
+        registry, "compare", "registering:registry_compare", "rank methods of several bundles"
+    )
+    compare.add_argument("bundles", nargs="+", help="first digits of their digests")
+    compare.add_argument("--split", default="all")
+    compare.add_argument("--metric", help="only this metric")
+    board = leaf(commands, "leaderboard", "registering:leaderboard", "write a registry's page")
+    board.add_argument("--out", type=Path, default=Path("leaderboard"))
+    for command in (listing, board):
+        command.add_argument("--protocol-id", help="only this protocol (first digits will do)")
+    for command in (listing, compare, board):
+        command.add_argument("--registry", type=Path, default=Path("registry"))
 
 
 def _add_trust_options(command: argparse.ArgumentParser) -> None:

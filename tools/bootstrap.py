@@ -171,6 +171,12 @@ def build_container(setup: Setup) -> int:
     return run_child(command, setup.child_env)
 
 
+def leaderboard(setup: Setup) -> int:
+    """Write the leaderboard of a registry: a page, CSV and JSON."""
+    setup.prepare_environment()
+    return setup.call("leaderboard", *setup.options(registry="REGISTRY", out="OUT"))
+
+
 def doctor(setup: Setup) -> int:
     """Tell what is missing; installs nothing but the environment that the question needs."""
     setup.prepare_environment()
@@ -217,6 +223,7 @@ TARGETS: dict[str, Callable[[Setup], int]] = {
     "test": test,
     "lint": lint,
     "images": build_images,
+    "leaderboard": leaderboard,
     "container": build_container,
     "doctor": doctor,
     "clean": clean,

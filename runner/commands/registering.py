@@ -1,0 +1,127 @@
+"""``merge``, ``registry``, ``leaderboard``: what becomes of bundles once they are verified."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from runner.bundle.archive import export_archive
+from runner.bundle.durable import make_directory, put_file
+from runner.bundle.read import open_bundle
+from runner.commands.output import emit, table
+from runner.commands.running import signing_key
+from runner.commands.verifying import trust_of
+from runner.errors import EXIT_OK, UsageError
+from runner.merge import MergeRequest
+from runner.merge import merge as merge_bundles
+from runner.protocol.load import load_protocol
+from runner.registry import AddRequest, Registry, compare_entries
+from runner.trust import explicit
+from runner.verify import locate
+
+
+def merge(arguments: Namespace) -> int:
+    """Merge verified bundles of one protocol into a new one, and sign it."""
+    if (arguments.out / "bundle").exists():
+        raise UsageError(
+            "usage.occupied", f"{arguments.out} holds a bundle already", fix="choose another --out"
+        )
+    key = None if arguments.unsigned else signing_key(arguments.sign_key)
+    protocol = load_protocol(arguments.protocol)
+    arguments.bundle = arguments.bundles[0]  # what a trust file may not lie in
+    bundle = merge_bundles(
+        MergeRequest(
+            bundles=[locate(path) for path in arguments.bundles],
+            protocol=protocol,
+            data_root=arguments.data_root,
+            trust=trust_of(arguments),
+            out=arguments.out,
+            key=key,
+            name=arguments.name,
+            allow_unsigned=arguments.allow_unsigned,
+        )
+    )
+    own = None if key is None else explicit([key.public])
+    with open_bundle(
+        bundle.path, protocol_id=protocol.protocol_id, trust=own, allow_unsigned=key is None
+    ) as view:
+        export_archive(view, arguments.out / "bundle.tar")
+    document = {"bundle": str(bundle.path), "merged": [str(path) for path in arguments.bundles]}
+    emit(arguments, document, f"merged {len(arguments.bundles)} bundles into {bundle.path}")
+    return EXIT_OK
+
+
+def registry_add(arguments: Namespace) -> int:
+    """Verify a bundle with its labels and keep it."""
+    entry = Registry(arguments.registry).add(
+        AddRequest(
+            bundle=locate(arguments.bundle),
+            protocol=load_protocol(arguments.protocol),
+            data_root=arguments.data_root,
+            trust=trust_of(arguments),
+        )
+    )
+    text = f"added {entry.name}, bundle sha256:{entry.bundle_sha256}"
+    emit(arguments, entry.as_dict(), f"{text}\n  under protocol {entry.protocol_id}")
+    return EXIT_OK
+
+
+def registry_list(arguments: Namespace) -> int:
+    """List what is kept, by protocol."""
+    entries = Registry(arguments.registry).entries(arguments.protocol_id)
+    rows = [
+        (
+            entry.benchmark,
+            entry.protocol_id[7:19],
+            entry.bundle_sha256[:12],
+            entry.name,
+            entry.signer or "unsigned",
+            ", ".join(entry.methods),
+        )
+        for entry in entries
+    ]
+    head = ("benchmark", "protocol", "bundle", "run", "signed by", "methods")
+    emit(arguments, {"entries": [entry.as_dict() for entry in entries]}, table(head, rows))
+    return EXIT_OK
+
+
+def registry_compare(arguments: Namespace) -> int:
+    """Put the methods of several bundles of one protocol side by side."""
+    registry = Registry(arguments.registry)
+    entries = [registry.find(prefix) for prefix in arguments.bundles]
+    rows = compare_entries(entries, split=arguments.split)
+    lines = [
+        (
+            row["task"],
+            row["metric"],
+            "-" if row["rank"] is None else str(row["rank"]),
+            row["method"],
+            "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}",
+            row["bundle"][:12],
+        )
+        for row in rows
+        if arguments.metric in (None, row["metric"])
+    ]
+    head = ("task", "metric", "rank", "method", f"score on {arguments.split}", "bundle")
+    emit(arguments, {"rows": rows}, table(head, lines))
+    return EXIT_OK
+
+
+def leaderboard(arguments: Namespace) -> int:
+    """Write the leaderboard of a registry: a page, and its rows as CSV and JSON."""
+    from runner.report.leaderboard import as_csv, as_html, as_json, rows_of
+
+    entries = Registry(arguments.registry).entries(arguments.protocol_id)
+    rows = rows_of(entries)
+    make_directory(arguments.out)
+    written = []
+    for name, text in (
+        ("index.html", as_html(rows)),
+        ("leaderboard.csv", as_csv(rows)),
+        ("leaderboard.json", as_json(rows)),
+    ):
+        path = arguments.out / name
+        put_file(path, text.encode("utf-8"), replace=True)
+        written.append(str(path))
+    text = f"{len(entries)} bundles, {len(rows)} rows: {', '.join(written)}"
+    emit(arguments, {"bundles": len(entries), "rows": len(rows), "files": written}, text)
+    return EXIT_OK

@@ -1,0 +1,143 @@
+"""A registry -> a leaderboard: one page without scripts, and the same rows as CSV and JSON.
+
+One table for each protocol, task, metric and split: rankings of different tasks or protocols are
+never joined. A method that is not eligible stands below with the reason, never at the bottom of a
+ranking. A rank says who scored more; the interval, and the comparisons of one run, say how much
+that is worth.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.registry import Entry, compare_entries
+from runner.report.page import Section, code, page, paragraph, table
+
+COLUMNS = (
+    "protocol_id", "benchmark", "task", "split", "metric", "rank", "method", "method_id",
+    "mean_score", "ci_low", "ci_high", "coverage", "eligible", "beside_first", "bundle", "signer",
+    "reproduced_by",
+)  # fmt: skip
+_HEAD = ("rank", "method", "score", "95 % interval", "coverage", "beside the first", "run")
+
+
+def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return every row of the leaderboard, by protocol, task, split and metric, best first."""
+    found = []
+    for protocol in dict.fromkeys(entry.protocol_id for entry in entries):
+        group = [entry for entry in entries if entry.protocol_id == protocol]
+        by_digest = {entry.bundle_sha256: entry for entry in group}
+        splits = dict.fromkeys(split for entry in group for split in entry.plan["splits"])
+        for split in splits:
+            table_rows = compare_entries(group, split=split)
+            for row in table_rows:
+                entry = by_digest[row["bundle"]]
+                found.append(
+                    {
+                        **{name: row[name] for name in COLUMNS if name in row},
+                        "protocol_id": protocol,
+                        "benchmark": entry.benchmark,
+                        "beside_first": _beside(row, table_rows, entry),
+                        "reproduced_by": ", ".join(entry.reproduced_by),
+                    }
+                )
+    return found
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows as CSV; what was not measured is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_plain(row[name]) for name in COLUMNS] for row in rows)
+    return text.getvalue()
+
+
+def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows as JSON; what was not measured is null."""
+    document = {"schema": "sealbench/leaderboard/v1", "rows": list(rows)}
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def as_html(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page."""
+    sections = []
+    keys = dict.fromkeys(
+        (row["protocol_id"], row["benchmark"], row["task"], row["split"], row["metric"])
+        for row in rows
+    )
+    for key in keys:
+        protocol, benchmark, task, split, metric = key
+        group = [
+            row
+            for row in rows
+            if (row["protocol_id"], row["task"], row["split"], row["metric"])
+            == (protocol, task, split, metric)
+        ]
+        cells = [_cells(row) for row in group]
+        sections.append(
+            Section(
+                title=f"{benchmark}: {task}, {metric} on {split}",
+                parts=[
+                    paragraph(code(protocol), faint=True),
+                    table(_HEAD, cells, numbers={0, 2, 3, 4}),
+                ],
+            )
+        )
+    lead = [
+        paragraph("Every figure was recomputed from sealed rows before it was listed here."),
+        paragraph(
+            "Ranks are competition ranks (1, 1, 3). A method without a score on every dataset has "
+            "no rank. “tie”: a paired test with Holm's correction does not part the method from "
+            "the first one of the same run.",
+            faint=True,
+        ),
+    ]
+    if not rows:
+        lead.append(paragraph("The registry is empty."))
+    return page("Leaderboard", lead, sections)
+
+
+def _beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], entry: Entry) -> str:
+    """What the run's own comparisons say of a method and the table's first one."""
+    same = ("task", "split", "metric")
+    firsts = {
+        (other["method"], other["bundle"])
+        for other in rows
+        if other["rank"] == 1 and all(other[name] == row[name] for name in same)
+    }
+    if row["rank"] is None or (row["method"], row["bundle"]) in firsts:
+        return ""
+    names = {method for method, bundle in firsts if bundle == row["bundle"]}
+    if not names:
+        return "other run"
+    for found in entry.results.get("comparisons", []):
+        pair = {found["method"], found["other"]}
+        alike = all(found[name] == row[name] for name in same)
+        if alike and row["method"] in pair and pair & names and found["tie"] is not None:
+            return "tie" if found["tie"] else "apart"
+    return "not tested"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    score, low = row["mean_score"], row["ci_low"]
+    return (
+        "-" if row["rank"] is None else str(row["rank"]),
+        row["method"],
+        "null" if score is None else f"{score:.4f}",
+        "-" if low is None else f"{low:.4f} - {row['ci_high']:.4f}",
+        f"{row['coverage']:.0%}",
+        row["beside_first"],
+        f"{row['bundle'][:12]}, signed by {row['signer']}"
+        + (f", reproduced by {row['reproduced_by']}" if row["reproduced_by"] else ""),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value
