@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
+from runner.bundle.manifest import FileEntry, Role, parse_manifest
+from runner.bundle.parts import JSONL
 from runner.engine.fake import Script, Step
 from runner.errors import KeyError_
 from runner.model import HostUse, Outcome
 from tests.sealed import Method, Sandbox, overlap, sandbox, write_rows
+from tests.unit.test_verify import edit_lines, sign_again
 
 VALUE = "sk-Very-Secret-0123456789"
 RESPONSE = json.dumps({"key": "a", "status": 200}) + "\n"
@@ -236,3 +241,43 @@ def test_a_recording_that_changed_is_not_replayed(tmp_path: Path) -> None:
         open_access(method, "toy", given, tmp_path / "work", "0:0"),
     ):
         pass
+
+
+def _no_network(records: list[dict[str, Any]]) -> None:
+    del records[0]["evidence"]["network"]
+
+
+def _another_host(records: list[dict[str, Any]]) -> None:
+    hosts = records[0]["evidence"]["network"]["hosts"]
+    hosts["other.example:443"] = hosts.pop("a.example:443")
+
+
+@pytest.mark.parametrize("change", [_no_network, _another_host])
+def test_forged_evidence_of_hosts_is_named(
+    tmp_path: Path, change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    made = box(tmp_path / "a", overlap, "network: {allow: [a.example]}")
+    made.run()
+    bundle = made.out / "bundle"
+    edit_lines(bundle / "outcomes.jsonl", change)
+    sign_again(bundle)
+    messages = [fault.message for fault in made.verify().faults]
+    assert "the hosts that it could reach are not the plan's" in messages
+
+
+def test_a_recording_of_a_method_without_hosts_is_a_stray(tmp_path: Path) -> None:
+    made = box(tmp_path / "a", overlap)
+    made.run()
+    bundle, path = made.out / "bundle", "artifacts/asks/quickstart-mini.jsonl"
+    (bundle / path).parent.mkdir(parents=True)
+    (bundle / path).write_text(RESPONSE)
+    listed = parse_manifest((bundle / "manifest.json").read_bytes())
+    entry = FileEntry(
+        path=path, size=1, sha256="0" * 64, role=Role.ARTIFACT, media_type=JSONL, rows=1
+    )
+    files = tuple(sorted((*listed.files, entry), key=lambda one: one.path))
+    (bundle / "manifest.json").write_bytes(replace(listed, files=files).to_bytes())
+    sign_again(bundle)
+    assert [(fault.code, fault.file) for fault in made.verify().faults] == [
+        ("bundle.stray-file", path)
+    ]

@@ -6,13 +6,21 @@ import contextlib
 import http.client
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import sealbench_net
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,6 +159,63 @@ def test_the_sdk_says_why(serve: Serve, upstream: Upstream) -> None:
         with pytest.raises(sealbench_net.NetworkError) as caught:
             sealbench_net.request("GET", url, timeout_s=5)
         assert caught.value.kind == kind
+
+
+def certificate(folder: Path) -> Path:
+    """A self-signed certificate for 127.0.0.1 and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "certificate.pem"
+    path.write_bytes(made.public_bytes(pem) + private)
+    return path
+
+
+def test_encrypted_end_to_end(serve: Serve, tmp_path: Path) -> None:
+    pem = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    listener = socket.create_server(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
+    heard = []
+
+    def answer() -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with (
+                contextlib.suppress(OSError),
+                context.wrap_socket(connection, server_side=True) as c,
+            ):
+                heard.append(c.recv(1 << 16))
+                c.sendall(OK)
+
+    threading.Thread(target=answer, daemon=True).start()
+    proxy = serve(host)
+    with listener:
+        with pytest.raises(sealbench_net.NetworkError, match="tls"):
+            sealbench_net.request("GET", f"https://{host}/")
+        trusted = ssl.create_default_context(cafile=str(pem))
+        reply = sealbench_net.request("GET", f"https://{host}/x", tls=trusted)
+    assert reply.body == b"hello"
+    assert heard[-1].startswith(b"GET /x HTTP/1.1\r\n")
+    assert settled(proxy, host).connections == 2
 
 
 def test_without_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
