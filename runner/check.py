@@ -14,6 +14,7 @@ from runner.manifest import RunManifest, lint_freeze_manifest, lint_run_manifest
 from runner.manifest_read import LIMIT_NAMES
 from runner.model import Plan
 from runner.plan import Overrides, try_plan
+from runner.protocol.splits import CALIBRATION, freeze_required
 from runner.quantities import format_size_bytes
 from runner.yamlstrict import MAX_BYTES
 
@@ -189,6 +190,10 @@ def _warnings(manifest: RunManifest, plan: Plan | None) -> Iterator[Finding]:
         message = f"data_root {manifest.data_root} is no folder here"
         fix = "correct it, or pass --data-root DIR (make: DATA_ROOT=DIR)"
         yield _warning("manifest.no-data-root", message, fix, places.where("data_root"))
+    if plan is not None and _lacks_freeze(manifest, plan):
+        message = "the held-out split is scored, and no configuration freeze is named"
+        fix = "`sealbench config freeze` on a calibration run; then config_freeze, or --config-freeze"
+        yield _warning("protocol.no-config-freeze", message, fix, places.where("splits"))
     for index, method in enumerate(manifest.methods):
         for key in method.config:
             if _SECRET.search(key):
@@ -202,6 +207,11 @@ def _warnings(manifest: RunManifest, plan: Plan | None) -> Iterator[Finding]:
                 yield _warning("manifest.secret", message, "remove it", where)
     if plan is not None:
         yield from _plan_warnings(manifest, plan)
+
+
+def _lacks_freeze(manifest: RunManifest, plan: Plan) -> bool:
+    required = freeze_required(plan.splits, (CALIBRATION,), tuned=manifest.tuned)
+    return required and manifest.config_freeze is None
 
 
 def _plan_warnings(manifest: RunManifest, plan: Plan) -> Iterator[Finding]:

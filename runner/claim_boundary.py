@@ -118,7 +118,7 @@ def _source(dirty: bool | None) -> Iterator[str]:
 
 
 def _always(plan: Plan, protocol: Protocol) -> Iterator[str]:
-    if plan.repeats == 1:
+    if plan.repeats == 1 and any(method.image is not None for method in plan.methods):
         yield "how figures vary from run to run: every method ran once"
     yield "speed on another machine: times and latencies compare within this host only"
     if "retrieval" in protocol.tasks:

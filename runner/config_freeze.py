@@ -21,7 +21,7 @@ from runner.errors import BundleError, ProtocolError, Where
 from runner.files import read_regular
 from runner.keys import PublicKey, SigningKey
 from runner.model import Limits, MethodPlan, Plan
-from runner.protocol.splits import ALL, CALIBRATION, HELDOUT
+from runner.protocol.splits import CALIBRATION
 
 PREDICATE_TYPE = "https://sealbench.invalid/config-freeze/v1"
 CONFIG_SCHEMA = "sealbench/config/v1"
@@ -138,19 +138,6 @@ def read_freeze_file(path: Path) -> bytes:
             fix="make one with `sealbench config freeze`, and name its file",
             where=Where(file=str(path)),
         ) from error
-
-
-def freeze_required(splits: Iterable[str], protocol_splits: Iterable[str], *, tuned: bool) -> bool:
-    """Must a run that scores ``splits`` show a freeze? Pure.
-
-    Yes for a manifest that says that it was tuned, and for the held-out split by itself: whoever
-    leaves the calibration split out has looked at it before. A run of several splits at once, such
-    as a final receipt, settles and scores in one go.
-    """
-    scored = set(splits)
-    if HELDOUT not in scored or CALIBRATION not in set(protocol_splits):
-        return False
-    return tuned or not scored & {CALIBRATION, ALL}
 
 
 def differences(plan: Plan, frozen: ConfigFreeze) -> Iterator[str]:

@@ -39,9 +39,10 @@ def determinism_section(plan: Plan, units: Sequence[ScoredUnit]) -> list[dict[st
         for repeat in range(plan.repeats)
     ]
     return [
-        _entry(methods[name], dataset, cells[name, dataset], seeds)
-        for name in methods
+        _entry(method, dataset, cells[name, dataset], seeds)
+        for name, method in methods.items()
         for dataset in datasets
+        if method.image is not None  # a file that is read twice says nothing
     ]
 
 

@@ -18,7 +18,7 @@ from runner.bundle.read import open_bundle
 from runner.bundle.write import SealedBundle
 from runner.clock import SystemClock
 from runner.config_freeze import FILE as FREEZE_FILE
-from runner.config_freeze import freeze_required, read_freeze, read_freeze_file, refuse_unfrozen
+from runner.config_freeze import read_freeze, read_freeze_file, refuse_unfrozen
 from runner.determinism import with_rows_digest
 from runner.engine.api import Engine, EngineInfo
 from runner.engine.cgroups import open_cgroups
@@ -38,7 +38,7 @@ from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol, load_protocol
-from runner.protocol.splits import HELDOUT
+from runner.protocol.splits import HELDOUT, freeze_required
 from runner.scoring import (
     import_notes,
     outcome_notes,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from runner.bundle.admission import Fault, fault_of
 from runner.bundle.manifest import Role
 from runner.bundle.read import BundleView
-from runner.config_freeze import FILE, ConfigFreeze, differences, freeze_required, read_freeze
+from runner.config_freeze import FILE, ConfigFreeze, differences, read_freeze
 from runner.errors import BundleError
 from runner.keys import PublicKey
 from runner.model import Plan
 from runner.protocol.load import Protocol
+from runner.protocol.splits import freeze_required
 
 
 @dataclass(frozen=True, slots=True)

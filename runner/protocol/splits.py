@@ -64,3 +64,16 @@ def union_of(splits: Mapping[str, tuple[str, ...]], names: Iterable[str]) -> tup
             )
         wanted.update(splits[name])
     return tuple(identity for identity in splits[ALL] if identity in wanted)
+
+
+def freeze_required(splits: Iterable[str], protocol_splits: Iterable[str], *, tuned: bool) -> bool:
+    """Must a run that scores ``splits`` show a freeze? Pure.
+
+    Yes for a manifest that says that it was tuned, and for the held-out split by itself: whoever
+    leaves the calibration split out has looked at it before. A run of several splits at once, such
+    as a final receipt, settles and scores in one go.
+    """
+    scored = set(splits)
+    if HELDOUT not in scored or CALIBRATION not in set(protocol_splits):
+        return False
+    return tuned or not scored & {CALIBRATION, ALL}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runner.bundle import dsse
+from runner.check import check_manifest
 from runner.commands import configuring
 from runner.config_freeze import (
     FILE,
@@ -18,7 +19,6 @@ from runner.config_freeze import (
     config_hash,
     differences,
     freeze_plan,
-    freeze_required,
     read_freeze,
     refuse_unfrozen,
     sign_freeze,
@@ -29,6 +29,7 @@ from runner.manifest import load_freeze_manifest
 from runner.model import Plan
 from runner.plan import Overrides
 from runner.protocol.freeze import freeze
+from runner.protocol.splits import freeze_required
 from runner.trust import explicit
 from tests.sealed import DATA_ROOT, KEY, ROOT, Sandbox, sandbox
 from tests.unit.units import PLAN
@@ -173,6 +174,15 @@ def test_calibrate_freeze_hold_out_and_verify(made: Sandbox) -> None:
     assert (made.out / "bundle" / FILE).read_bytes() == record.read_bytes()
     assert made.verify().faults == ()
     assert made.verify(labels=False).faults == ()
+
+
+def test_check_says_so_before_anything_runs(made: Sandbox) -> None:
+    def codes(*splits: str) -> list[str]:
+        report = check_manifest(made.manifest, overrides=Overrides(splits=splits))
+        return [finding.code for finding in report.findings]
+
+    assert "protocol.no-config-freeze" in codes("heldout")
+    assert "protocol.no-config-freeze" not in codes("calibration", "heldout")
 
 
 def test_another_configuration_than_the_frozen_one_is_refused(made: Sandbox) -> None:
