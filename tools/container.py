@@ -1,4 +1,4 @@
-"""The runner's own image: its wheels are fetched here by hash, and installed offline in the build."""
+"""The runner's own image: wheels are fetched here by hash, and installed offline in the build."""
 
 from __future__ import annotations
 
