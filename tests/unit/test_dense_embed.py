@@ -12,7 +12,7 @@ import pytest
 from dense import embed, snapshot, vector_only
 from dense.answers import EvidenceRows, Found
 from dense.embed import Embedder, EmbeddingConfig
-from dense.encoder import Batch, plan_batches
+from dense.encoder import MIN_TOKENS, Batch, filled, plan_batches
 from dense.snapshot import ModelError, read_snapshot
 from dense.texts import text_hash
 from dense.vectors import VectorError, Vectors
@@ -195,6 +195,15 @@ def test_batches_have_one_length_and_the_longest_first(
     batches = plan_batches(lengths, size)
     assert [batch.places for batch in batches] == expected
     assert all(lengths[place] == batch.tokens for batch in batches for place in batch.places)
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(1, 2), (1, 63), (1, 64), (3, 7), (32, 256)])
+def test_a_small_batch_is_filled_up_with_itself(rows: int, tokens: int) -> None:
+    batch = [[row] * tokens for row in range(rows)]
+    found = filled(batch)
+    assert found[:rows] == batch
+    assert len(found) * tokens >= MIN_TOKENS
+    assert (len(found) == rows) == (rows * tokens >= MIN_TOKENS)
 
 
 def test_a_batch_size_below_one_is_refused() -> None:
