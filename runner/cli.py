@@ -188,6 +188,17 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
         "--reviewers", type=int, default=1, help="people who must have reproduced it (default 1)"
     )
     verify.add_argument("--reference", action="store_true", help="slow reference validator only")
+    report = leaf(
+        commands, "report", "reporting:report", "write a bundle's results as one HTML page"
+    )
+    report.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    report.add_argument("--out", type=Path, required=True, help="the page, such as report.html")
+    report.add_argument("--baseline", help="method to set the others against (default: the best)")
+    report.add_argument("--protocol", help="expected protocol: its file or its id")
+    report.add_argument(
+        "--data-root", type=Path, help="recompute the scores first; needs --protocol"
+    )
+    _add_trust_options(report)
     bundle = _group(commands, "bundle", "pack and unpack bundles")
     export = leaf(bundle, "export", "verifying:export", "write the canonical tar of a bundle")
     export.add_argument("bundle", type=Path)

@@ -99,7 +99,7 @@ def bar_chart(title: str, groups: Sequence[Bars], series: Sequence[str], *, axis
     step = thick * len(series) + gap
     top = _TOP + 22
     height = top + step * len(groups)
-    parts = [_legend(series, scale.left), scale.grid(height, axis, top)]
+    parts = [_legend(series, scale.left, dashed=False), scale.grid(height, axis, top)]
     for number, group in enumerate(groups):
         start = top + step * number + gap / 2
         middle = start + thick * len(series) / 2
@@ -194,10 +194,10 @@ def _said(row: Interval) -> str:
     return f"{row.label}: {row.value:.4f}{bounds}"
 
 
-def _legend(names: Sequence[str], left: float) -> str:
+def _legend(names: Sequence[str], left: float, *, dashed: bool = True) -> str:
     parts, x = [], left
     for number, name in enumerate(names):
-        parts.append(_stroke((x, 10), (x + 22, 10), number, 1.0, dashed=True))
+        parts.append(_stroke((x, 10), (x + 22, 10), number, 1.0, dashed=dashed))
         parts.append(_text((x + 28, 14), name, "label", "start"))
         x += 44 + _LETTER * len(name)
     return "".join(parts)

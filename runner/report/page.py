@@ -23,7 +23,9 @@ _DARK = (
 _STYLE = f"""
 :root{{color-scheme:light dark;{_LIGHT}}}
 @media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}
-@media print{{:root{{{_LIGHT}}}body{{max-width:none}}section{{break-inside:avoid-page}}}}
+@media print{{:root{{{_LIGHT}}}body{{max-width:none;font-size:12px}}
+figure,tr{{break-inside:avoid}}.scroll{{overflow:visible}}
+table{{font-size:9px}}th,td{{padding:2px 4px}}}}
 body{{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:2rem auto;
 padding:0 1rem;max-width:62rem}}
 h1{{font-size:1.6rem;margin:0}}h2{{font-size:1.15rem;margin:2.2rem 0 .6rem}}

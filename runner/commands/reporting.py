@@ -1,0 +1,67 @@
+"""``report``: a verified bundle as one HTML page."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+
+from runner.bundle.durable import put_file
+from runner.bundle.read import examine
+from runner.commands.output import emit
+from runner.commands.verifying import bundle_folder, expected_protocol, trust_of
+from runner.errors import EXIT_OK, BundleError
+from runner.report.benchmark import benchmark_page
+from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+
+
+def report(arguments: Namespace) -> int:
+    """Verify a bundle and write its page; a bundle with a fault has none."""
+    found = verified(arguments)
+    text = benchmark_page(found, arguments.baseline)
+    target: Path = arguments.out
+    put_file(target, text.encode("utf-8"), 0o644, replace=True)
+    emit(arguments, {"report": str(target), **found.as_dict()}, f"wrote {target}")
+    return EXIT_OK
+
+
+def verified(arguments: Namespace) -> VerifyReport:
+    """Return the report on a bundle that is intact; ``BundleError`` with the first fault else.
+
+    Without ``--protocol`` the bundle is held to the protocol that it claims for itself.
+    """
+    with ExitStack() as stack:
+        folder = bundle_folder(arguments, stack)
+        trust = trust_of(arguments)
+        if arguments.protocol is not None:
+            protocol_id, protocol = expected_protocol(arguments.protocol)
+        else:
+            protocol_id, protocol = _claimed(folder), None
+        found = verify_bundle(
+            VerifyRequest(
+                bundle=folder,
+                protocol_id=protocol_id,
+                trust=trust,
+                protocol=protocol,
+                data_root=arguments.data_root if protocol is not None else None,
+                allow_unsigned=arguments.allow_unsigned,
+            )
+        )
+    if found.faults or found.documents is None:
+        raise BundleError(
+            "bundle.refused",
+            f"the bundle is not what it claims to be: {found.faults[0]}",
+            fix="see `sealbench verify`; get the bundle again from its author",
+        )
+    return found
+
+
+def _claimed(folder: Path) -> str:
+    with examine(folder, protocol_id=None, trust=None, allow_unsigned=True) as opening:
+        if opening.view is None:
+            raise BundleError(
+                "bundle.refused",
+                f"the bundle cannot be read: {opening.faults[0]}",
+                fix="see `sealbench verify`; get the bundle again from its author",
+            )
+        return opening.view.manifest.benchmark_digest
