@@ -33,6 +33,8 @@ _BARE_HEX = re.compile(r"[0-9a-fA-F]{64}")
 _DOMAIN = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"(?:{_DOMAIN}/)?{_COMPONENT}(?:/{_COMPONENT})*")
+_RESTORE = "restore the file, or write it anew with `sealbench images lock`"
+_FORGET = "delete the file: it only remembers what was built here"
 _HOW_TO_PIN = (
     "pin by digest: `docker image inspect --format '{{.Id}} {{.RepoDigests}}' IMAGE` prints "
     "sha256:<image id> and repository@sha256:<manifest digest>; write one of them"
@@ -134,7 +136,7 @@ def parse_lock(raw: bytes, path: Path) -> ImageLock:
         raise ImageError(
             "image.bad-lock",
             f"the image lock is not JSON: {error}",
-            fix="restore the file, or write it anew with `sealbench images lock`",
+            fix=_FORGET if path == LOCAL_LOCK else _RESTORE,
             where=Where(file=str(path)),
         ) from error
     validate("images-lock", data, where_file=str(path), error_class=ImageError)

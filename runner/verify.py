@@ -189,7 +189,8 @@ def _recompute(
 def _intact(faults: tuple[Fault, ...], admission: Admission) -> Level:
     if faults:
         files = ", ".join(dict.fromkeys(fault.file for fault in faults))
-        return Level(holds=False, detail=f"{len(faults)} faults in {files}")
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        return Level(holds=False, detail=f"{count} in {files}")
     if admission.signer is None:
         return Level(holds=True, detail="unsigned: unchanged as far as its own manifest says")
     who = admission.decision and admission.decision.principal

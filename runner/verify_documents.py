@@ -143,7 +143,7 @@ def _plan_faults(view: BundleView, plan: Plan, protocol: Protocol) -> Iterator[F
     for name, value in plan_claims(plan).items():
         found = getattr(claims, name)
         if _sorted(found) != _sorted(value):
-            yield fault(f"its {name} are not those that the receipt binds")
+            yield fault(f"its {name} is not what the receipt binds")
     fingerprints = {entry.name: entry.fingerprint for entry in protocol.datasets}
     if dict(claims.datasets) != fingerprints:
         yield fault("its datasets are not those that the receipt binds", "protocol.json")

@@ -23,6 +23,7 @@ from runner.bundle.manifest import BundleManifest
 from runner.bundle.paths import MANIFEST, MAX_METADATA, RECEIPT
 from runner.bundle.read import BundleView
 from runner.errors import BundleError, StorageError, Where
+from runner.files import open_regular
 from runner.trust import Trust
 
 CHUNK = 1 << 18  # larger blocks are mapped and unmapped one by one: 1.7 times the CPU time
@@ -194,11 +195,11 @@ class _GzipReader(_Reader):
 @contextmanager
 def _open_source(source: Path) -> Iterator[_Reader]:
     try:
-        stream = source.open("rb")
+        stream = open_regular(source)
     except OSError as error:
         raise BundleError(
             "archive.missing",
-            f"cannot open the archive: {os.strerror(error.errno or 0).lower()}",
+            f"cannot open the archive: {(error.strerror or '').lower()}",
             fix="check the path",
             where=Where(file=str(source)),
         ) from error

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import trust
+from runner import imagelock, trust
+from runner.bundle.archive import import_archive
 from runner.config_freeze import read_freeze_file
 from runner.errors import SealbenchError
 from runner.files import read_regular
@@ -29,6 +30,22 @@ def test_what_is_no_file_is_refused_at_once(read: Callable[[Path], object], tmp_
     for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
         with pytest.raises(SealbenchError, match=r"regular file|directory"):
             read(path)
+
+
+def test_an_archive_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "b.tar")
+    with pytest.raises(SealbenchError, match="no regular file"):
+        import_archive(tmp_path / "b.tar", tmp_path / "bundle", trust=None)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.tar"]
+
+
+def test_a_broken_local_lock_may_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = tmp_path / "images.local.json"
+    local.write_text("{")
+    monkeypatch.setattr(imagelock, "LOCAL_LOCK", local)
+    with pytest.raises(SealbenchError) as caught:
+        load_lock(local)
+    assert caught.value.fix.startswith("delete the file")
 
 
 def test_a_trust_file_has_a_size(tmp_path: Path) -> None:
