@@ -118,7 +118,7 @@ def reproduce(
             again=Again(
                 obtain=session.obtain,
                 attach=session.attach,
-                work=f".again-{session.original.manifest_sha256[:12]}",
+                work=f".work-again-{session.original.manifest_sha256[:12]}",
             ),
         )
         result = run_resolved(resolved, options, host=host, reporter=reporter, cancel=cancel)
