@@ -116,6 +116,7 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
             head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
     parts.append(_failures(result))
+    parts.append(_latencies(result))
     varying = list(nondeterministic_lines(result.results, protocol.primary_metric))
     parts.append("\n".join(varying) + "\n" if varying else "")
     levels = (("intact", report.intact), ("recomputed", report.recomputed))
@@ -176,6 +177,23 @@ def _failures(result: RunResult) -> str:
         if record.outcome.value != "ok"
     ]
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def _latencies(result: RunResult) -> str:
+    """How long answers took, with what they were computed on: one line a method and split."""
+    methods = {method.name: method for method in result.resolved.plan.methods}
+    summaries: Any = result.results["summaries"]
+    rows = []
+    for summary in summaries:
+        latency, method = summary.get("latency_ms"), methods[summary["method"]]
+        if latency is None or method.image is None:
+            continue
+        figures = [f"{latency[name]:.3g}" for name in ("mean", "p50", "p95", "max")]
+        threads, batch = -(-method.limits.cpus_milli // 1000), method.config.get("batch_size", "-")
+        rows.append((method.name, summary["split"], *figures, str(threads), str(batch)))
+    head = ("ms a query", "split", "mean", "p50", "p95", "max", "threads", "batch size")
+    note = f"as the methods measured it, on {os.cpu_count()} cores; compare within this host only\n"
+    return table(head, rows) + note if rows else ""
 
 
 def _shown(path: Path) -> str:
