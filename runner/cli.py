@@ -199,6 +199,9 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
         "--data-root", type=Path, help="recompute the scores first; needs --protocol"
     )
     _add_trust_options(report)
+    _add_assign(
+        leaf(commands, "assign", "assigning:assign", "assign reviewers by a bundle's scores")
+    )
     bundle = _group(commands, "bundle", "pack and unpack bundles")
     export = leaf(bundle, "export", "verifying:export", "write the canonical tar of a bundle")
     export.add_argument("bundle", type=Path)
@@ -208,6 +211,19 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     import_.add_argument("tar", type=Path)
     import_.add_argument("folder", type=Path)
     _add_trust_options(import_)
+
+
+def _add_assign(command: argparse.ArgumentParser) -> None:
+    command.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    command.add_argument("--method", required=True, help="whose scores: a method of the bundle")
+    command.add_argument("--dataset", help="one dataset (default: the mean over all)")
+    command.add_argument("--per-paper", type=int, default=3, help="reviewers of each paper")
+    command.add_argument("--max-load", type=int, required=True, help="papers of each reviewer")
+    command.add_argument("--capacities", type=Path, help="CSV reviewer_id,papers: other loads")
+    command.add_argument("--out", type=Path, required=True, help="folder of both assignments")
+    command.add_argument("--protocol", help="expected protocol: its file or its id")
+    command.add_argument("--data-root", type=Path, help="recompute the scores first")
+    _add_trust_options(command)
 
 
 def _add_review_commands(commands: object, leaf: Add) -> None:

@@ -18,6 +18,7 @@ from runner.engine.fake import FakeEngine, Script
 from runner.engine.fake_cgroups import FakeCgroups
 from runner.errors import ProtocolError
 from runner.expertise_rows import ExpertiseIds, ExpertiseRows
+from runner.keys import SigningKey
 from runner.manifest import load_freeze_manifest
 from runner.progress import make_reporter
 from runner.protocol.bind import bind
@@ -314,7 +315,9 @@ SCRIPTS: Mapping[str, Script] = {
 }
 
 
-def sealed(root: Path, folder: Path, *methods: str) -> tuple[RunResult, VerifyReport]:
+def sealed(
+    root: Path, folder: Path, *methods: str, key: SigningKey | None = KEY
+) -> tuple[RunResult, VerifyReport]:
     protocol = frozen(root)
     (folder / "p.json").write_bytes(protocol.raw)
     lines = ["schema: sealbench/run/v1", "name: toy", "protocol: p.json", "splits: [all]"]
@@ -326,10 +329,12 @@ def sealed(root: Path, folder: Path, *methods: str) -> tuple[RunResult, VerifyRe
     released.write_text(table(dataset).replace("v_2,v_1", "v_1,v_2"))
     lines += ["  - name: theirs", "    precomputed: theirs.csv"]
     (folder / "run.yaml").write_text("\n".join(lines) + "\n")
-    return run_and_verify(folder, root)
+    return run_and_verify(folder, root, key)
 
 
-def run_and_verify(folder: Path, root: Path) -> tuple[RunResult, VerifyReport]:
+def run_and_verify(
+    folder: Path, root: Path, key: SigningKey | None = KEY
+) -> tuple[RunResult, VerifyReport]:
     """Run ``run.yaml`` of a folder on the fake engine, and verify what came of it."""
 
     def script(spec: ContainerSpec) -> Script:
@@ -337,7 +342,7 @@ def run_and_verify(folder: Path, root: Path) -> tuple[RunResult, VerifyReport]:
 
     result = run_manifest(
         folder / "run.yaml",
-        RunOptions(key=KEY, data_root=root, out=folder / "out"),
+        RunOptions(key=key, data_root=root, out=folder / "out"),
         host=Host(
             open_engine=lambda: FakeEngine(script),
             open_cgroups=lambda _info: FakeCgroups(),
@@ -352,8 +357,9 @@ def run_and_verify(folder: Path, root: Path) -> tuple[RunResult, VerifyReport]:
             bundle=folder / "out" / "bundle",
             protocol_id=protocol.protocol_id,
             protocol=protocol,
-            trust=TRUST,
+            trust=TRUST if key else None,
             data_root=root,
+            allow_unsigned=key is None,
         )
     )
     return result, report
