@@ -171,7 +171,7 @@ def _refuse_twins(methods: Iterable[tuple[int, MethodPlan]], errors: Errors) -> 
     first: dict[str, MethodPlan] = {}
     for index, method in methods:
         twin = first.setdefault(method.method_id, method)
-        if twin is not method:
+        if twin.name != method.name:  # the same name twice is told elsewhere
             message = f"{twin.name!r} and {method.name!r} are one method under two names"
             fix = "remove one, or give them different commands or config; limits are no difference"
             if method.image is None:

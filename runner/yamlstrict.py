@@ -48,6 +48,7 @@ JsonPath = tuple[str | int, ...]
 _REFUSED = re.compile(
     "[^\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
+_AS_ESCAPE = 'delete it, or write it as an escape inside "double quotes"'
 #: What a decoded text may not hold although an escape such as ``"\0"`` can write it.
 _REFUSED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -165,7 +166,7 @@ def _bad_character(character: str, where: Where) -> ManifestError:
     return ManifestError(
         "manifest.control-character",
         f"there is the invisible character U+{ord(character):04X}",
-        fix='delete it, or write it as an escape inside "double quotes"',
+        fix="delete it" if _REFUSED_IN_TEXT.match(character) else _AS_ESCAPE,
         where=where,
     )
 

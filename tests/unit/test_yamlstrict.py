@@ -356,3 +356,10 @@ def test_the_reader_never_builds_objects(tmp_path: Path) -> None:
     marker = tmp_path / "made"
     assert refused(f"!!python/object/apply:pathlib.Path.touch ['{marker}']").code == "manifest.tag"
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "by_escape"), [('a: "\\e[31m"', False), ("a: \x1b", False), ("a: \u2028", True)]
+)
+def test_an_escape_is_advised_only_where_one_is_taken(text: str, by_escape: bool) -> None:
+    assert ("escape" in refused(text).fix) == by_escape
