@@ -192,7 +192,9 @@ def _warnings(manifest: RunManifest, plan: Plan | None) -> Iterator[Finding]:
         yield _warning("manifest.no-data-root", message, fix, places.where("data_root"))
     if plan is not None and _lacks_freeze(manifest, plan):
         message = "the held-out split is scored, and no configuration freeze is named"
-        fix = "`sealbench config freeze` on a calibration run; then config_freeze, or --config-freeze"
+        fix = (
+            "`sealbench config freeze` on a calibration run; then config_freeze, or --config-freeze"
+        )
         yield _warning("protocol.no-config-freeze", message, fix, places.where("splits"))
     for index, method in enumerate(manifest.methods):
         for key in method.config:
