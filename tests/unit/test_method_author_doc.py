@@ -62,8 +62,11 @@ def test_the_method_answers(images: Path, tmp_path: Path) -> None:
 
 
 def test_the_row_that_is_shown_is_valid() -> None:
-    (row,) = blocks("json")
-    assert is_valid("row-retrieval", json.loads(row))
+    shown = [json.loads(row) for row in blocks("json")]
+    kinds = {"query_id": "row-retrieval", "reviewer_id": "row-expertise", "pair_id": "row-pair"}
+    assert shown
+    for row in shown:
+        assert is_valid(kinds[next(iter(row))], row)
 
 
 def test_the_manifest_that_is_shown_is_one() -> None:
