@@ -25,6 +25,9 @@ class LayerCache:
         known = self._read(name, path)
         if known is not None:
             return known
+        # One build at a time works here: what is half made is of a build that was killed.
+        for left in self._folder.glob(f".{name}.{self._arch}.*"):
+            left.unlink(missing_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             made = make(partial)
