@@ -22,6 +22,7 @@ from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolv
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
 from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.workspace import stem
 
 PASSPHRASE = "SEALBENCH_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
 
@@ -171,11 +172,15 @@ def _verdict(entry: Mapping[str, Any]) -> str:
 
 
 def _failures(result: RunResult) -> str:
-    lines = [
-        f"{record.unit.method} on {record.unit.dataset}: {record.outcome.value}: {record.reason}"
-        for record in result.outcomes
-        if record.outcome.value != "ok"
-    ]
+    lines = []
+    for record in result.outcomes:
+        if record.outcome.value == "ok":
+            continue
+        unit = record.unit
+        lines.append(f"{unit.method} on {unit.dataset}: {record.outcome.value}: {record.reason}")
+        log = result.bundle.path / "logs" / unit.method / f"{stem(unit)}.stderr.log"
+        if log.is_file() and log.stat().st_size > 0:
+            lines.append(f"  its stderr: {_shown(log)}")
     return "\n".join(lines) + "\n" if lines else ""
 
 
