@@ -54,10 +54,9 @@ class CodePairs:
 
     def labels_sha256(self) -> str:
         """Return the SHA-256 of ``id TAB left TAB right TAB label LF``, sorted by id."""
-        digest = hashlib.sha256()
-        for row in sorted(zip(self.ids, self.left, self.right, self.labels, strict=True)):
-            digest.update(("\t".join(map(str, row)) + "\n").encode())
-        return digest.hexdigest()
+        labels = map(str, self.labels)
+        rows = sorted(map("\t".join, zip(self.ids, self.left, self.right, labels, strict=True)))
+        return hashlib.sha256("\n".join([*rows, ""]).encode()).hexdigest()
 
 
 def load_code_pairs(folder: Path, *, name: str, root: Path, prefix: str = "") -> CodePairs:

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 #: Pairs times resamples beyond which average precision and AUROC get no interval: it would take
 #: longer than the method.
 MAX_WORK = 60_000_000
+#: Ungrouped pairs beyond this are joined to so many blocks: as valid, and drawn in a moment.
+MAX_BLOCKS = 4_000
 _BLOCK_CELLS = 1 << 21
+
+
+def own_blocks(count: int) -> NDArray[intp]:
+    """Return the blocks of pairs that have no groups: every pair its own, up to ``MAX_BLOCKS``."""
+    import numpy as np
+
+    return np.arange(count, dtype=np.intp) % MAX_BLOCKS
 
 
 class Sample(NamedTuple):

@@ -23,12 +23,10 @@ def opaque(kind: str, ids: Iterable[str], salt: str) -> Mapping[str, str]:
     names = list(ids)
     if len(set(names)) != len(names):
         raise ValueError(f"a {kind} id stands twice")
-    head = hashlib.sha256(f"{kind}\0{salt}\0".encode())
+    head, sha256 = f"{kind}\0{salt}\0".encode(), hashlib.sha256
 
     def key(name: str) -> bytes:
-        digest = head.copy()
-        digest.update(name.encode("utf-8"))
-        return digest.digest()
+        return sha256(head + name.encode("utf-8")).digest()
 
     width = len(str(len(names)))
     ordered = sorted(names, key=key)

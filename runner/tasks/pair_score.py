@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,13 @@ from runner.metrics.classification import (
     placements,
     precisions,
 )
-from runner.metrics.pair_resamples import Sample, block_counts, ratio_terms, replicates
+from runner.metrics.pair_resamples import (
+    Sample,
+    block_counts,
+    own_blocks,
+    ratio_terms,
+    replicates,
+)
 from runner.model import RowsReport
 from runner.pair_rows import PairRow, PairRows
 from runner.protocol.load import Protocol
@@ -188,11 +195,9 @@ class UnitScorer:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(("pair_id", "left_id", "right_id", "label", *names, "score"))
-        asked = set(self._asked)
-        for place, (pair, score) in enumerate(zip(dataset.ids, self._scores.tolist(), strict=True)):
-            if pair in asked:
-                shown = "" if np.isnan(score) else repr(score)
-                table.writerow([*(column[place] for column in columns), shown])
+        # Every pair is asked, so rows and columns run in parallel.
+        shown = ("" if isnan(score) else repr(score) for score in self._scores.tolist())
+        table.writerows(zip(*columns, shown, strict=True))
         data = text.getvalue().encode("utf-8")
         with path.open("xb") as target:
             target.write(data)
@@ -202,7 +207,7 @@ class UnitScorer:
 def _blocks(groups: list[tuple[str, ...]], count: int) -> NDArray[intp]:
     """Number the groups in sorted order; without group columns every pair is its own."""
     if not groups or not groups[0]:
-        return np.arange(count, dtype=np.intp)
+        return own_blocks(count)
     number = {group: index for index, group in enumerate(sorted(set(groups)))}
     return np.array([number[group] for group in groups], dtype=np.intp)
 

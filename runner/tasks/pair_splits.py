@@ -13,8 +13,10 @@ __all__ = ["ALL", "TEST", "VALIDATION", "asked_ids", "ids_of", "splits_of"]
 
 def splits_of(dataset: PairDataset) -> dict[str, tuple[str, ...]]:
     """Return the opaque ids of every split, each in split order."""
-    names = (ALL, TEST) if dataset.validation is None else (ALL, VALIDATION, TEST)
-    return {name: split_order(ids_of(dataset, name)) for name in names}
+    if dataset.validation is None:
+        every = split_order(dataset.ids)
+        return {ALL: every, TEST: every}
+    return {name: split_order(ids_of(dataset, name)) for name in (ALL, VALIDATION, TEST)}
 
 
 def ids_of(dataset: PairDataset, split: str) -> tuple[str, ...]:
