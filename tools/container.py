@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
+from tools.container_packages import locked_hashes
 from tools.images import PUBLISHED, this_platform
 from tools.steps import SetupError
 
@@ -55,8 +56,10 @@ def own_base(root: Path) -> str:
     return str(entry["image_id"])
 
 
-def clean_wheels(root: Path, names: Sequence[str] = ("*.whl",)) -> None:
-    """Forget wheels of another lock; the build takes all that it finds."""
-    for pattern in names:
-        for path in (root / WHEELS).glob(pattern):
+def clean_wheels(root: Path) -> None:
+    """Forget wheels of another lock: the build unpacks all that it finds."""
+    lock = root / "requirements" / "run.lock"
+    hashes = locked_hashes(lock.read_text(encoding="utf-8"))
+    for path in (root / WHEELS).glob("*.whl"):
+        if hashlib.sha256(path.read_bytes()).hexdigest() not in hashes:
             path.unlink()

@@ -19,7 +19,7 @@ import pytest
 from runner.rowform import RowsDigest
 from tests.conftest import ENGINE_REQUIRED
 from tests.private_engine import NoPrivateEngineError, private_engine
-from tools.container import build_command, download_command, own_base
+from tools.container import build_command, clean_wheels, download_command, own_base
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -60,6 +60,7 @@ def compare(folder: Path, address: str) -> None:
     env = {**os.environ, "DOCKER_HOST": address, "DOCKER_BUILDKIT": "0"}
     runner = [sys.executable, "-m", "runner.cli"]
     must([*runner, "images", "build", "base", "failures"], env)
+    clean_wheels(ROOT)
     must(download_command(sys.executable, ROOT), env)
     built = must([*build_command(own_base(ROOT), ROOT, tag=None), "--quiet"], env)
     image = built.strip().splitlines()[-1]

@@ -48,9 +48,13 @@ def test_wheels_are_fetched_by_hash_and_old_ones_forgotten(tmp_path: Path) -> No
     assert {"--require-hashes", "--only-binary=:all:"} <= set(download_command("python", ROOT))
     folder = tmp_path / ".cache" / "container" / "wheels"
     folder.mkdir(parents=True)
-    (folder / "old-1.0-py3-none-any.whl").write_bytes(b"")
+    for name in ("old", "new"):
+        (folder / f"{name}-1.0-py3-none-any.whl").write_bytes(name.encode())
+    (tmp_path / "requirements").mkdir()
+    digest = hashlib.sha256(b"new").hexdigest()
+    (tmp_path / "requirements" / "run.lock").write_text(f"new==1.0 --hash=sha256:{digest}\n")
     clean_wheels(tmp_path)
-    assert list(folder.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == ["new-1.0-py3-none-any.whl"]
 
 
 @pytest.mark.parametrize(
