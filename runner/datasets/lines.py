@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+import orjson
+
 from runner.errors import DataError, Where
 
 #: Longest accepted line. A whole book is about 5 MB; a line beyond this is no text to retrieve.
@@ -170,8 +172,33 @@ _DECODER = json.JSONDecoder(
 )
 
 
+def _plain_object(text: str) -> dict[str, object] | None:
+    """Return the object of a line that is certainly nothing but strings under distinct keys.
+
+    Without a backslash no string hides a colon, so the colons of the text are those within strings
+    and one a pair: a key that stands twice would leave one over.
+    """
+    if "\\" in text:
+        return None
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        return None
+    if type(value) is not dict:
+        return None
+    colons = len(value)
+    for key, item in value.items():
+        if type(item) is not str:
+            return None
+        colons += key.count(":") + item.count(":")
+    return value if colons == text.count(":") else None
+
+
 def parse_object(text: str, path: Path, line: int) -> dict[str, object]:
     """Return the JSON object on a line; raise ``DataError`` for anything that is not just that."""
+    plain = _plain_object(text)
+    if plain is not None:
+        return plain
     try:
         value = _DECODER.decode(text)
     except _DuplicateKey as error:
