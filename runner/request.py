@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runner.engine.api import ContainerSpec, Mount
 from runner.engine.create import hosts_mount
+from runner.engine.lease import NAME
 from runner.errors import SealbenchError, StorageError
 from runner.model import Evidence, Limits, Unit
 from runner.models import MOUNTED
@@ -132,7 +133,7 @@ def container_spec(
     mounts += request.mounts
     return ContainerSpec(
         image_id=request.image_id,
-        name=f"sealbench-{name}",
+        name=f"{NAME}{name}",
         command=request.command,
         user=request.user,
         mounts=tuple(mounts),

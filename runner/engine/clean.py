@@ -1,8 +1,10 @@
 """Removes what dead runs left behind, and nothing else.
 
-A container is ours by its label, and left over when the process that owns its lease is dead, or
-cannot be judged from here and the lease has expired. A live owner keeps its containers, expired
-or not: its own deadline ends them. Unfinished output folders are listed and left.
+A container is ours by its label and its name together: labels alone may come from an image, one
+that was committed from a container of ours or one that is out to have others' containers removed.
+It is left over when the process that owns its lease is dead, or cannot be judged from here and the
+lease has expired. A live owner keeps its containers, expired or not: its own deadline ends them.
+Unfinished output folders are listed and left.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from runner.engine.api import ContainerSummary, Engine
 from runner.engine.cgroups import orphaned_groups, remove_group
 from runner.engine.lease import (
     LEASE,
+    NAME,
     RUN,
     UNIT,
     Owner,
@@ -28,7 +31,7 @@ from runner.errors import EngineError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """One container that carries our label. ``removed`` is False in a dry run too."""
+    """One container of ours. ``removed`` is False in a dry run too."""
 
     container_id: str
     name: str
@@ -73,7 +76,7 @@ def sweep(
     an interrupted run. ``root`` stands in for ``/`` in tests. Raises ``EngineError`` only when the
     engine cannot be listed; a container that does not go is reported.
     """
-    found = engine.containers({RUN: ""})
+    found = [item for item in engine.containers({RUN: ""}) if item.name.startswith(NAME)]
     containers = tuple(
         _sweep_one(engine, item, dry_run=dry_run, root=root, now=now()) for item in found
     )

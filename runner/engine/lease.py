@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+#: How the name of each of our containers begins.
+NAME = "sealbench-"
 RUN = "sealbench.run"
 UNIT = "sealbench.unit"
 LEASE = "sealbench.lease"

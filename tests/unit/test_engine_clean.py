@@ -59,16 +59,17 @@ def marks(**changes: str) -> dict[str, str]:
 
 
 BOXES: tuple[tuple[str, dict[str, str]], ...] = (
-    ("mine", marks()),
-    ("overdue", marks(**{EXPIRES: "1"})),
-    ("dead", marks(**{LEASE: DEAD})),
-    ("elsewhere", marks(**{LEASE: ELSEWHERE})),
-    ("elsewhere-past", marks(**{LEASE: ELSEWHERE, EXPIRES: "1"})),
-    ("no-lease", {RUN: "r", UNIT: "u"}),
-    ("foreign", {"com.example": "x", LEASE: DEAD, EXPIRES: "1"}),
+    ("sealbench-mine", marks()),
+    ("sealbench-overdue", marks(**{EXPIRES: "1"})),
+    ("sealbench-dead", marks(**{LEASE: DEAD})),
+    ("sealbench-elsewhere", marks(**{LEASE: ELSEWHERE})),
+    ("sealbench-elsewhere-past", marks(**{LEASE: ELSEWHERE, EXPIRES: "1"})),
+    ("sealbench-no-lease", {RUN: "r", UNIT: "u"}),
+    ("sealbench-foreign", {"com.example": "x", LEASE: DEAD, EXPIRES: "1"}),
+    ("from-our-image", marks(**{LEASE: DEAD, EXPIRES: "1"})),
     ("bare", {}),
 )
-STALE = {"dead", "elsewhere-past"}
+STALE = {"sealbench-dead", "sealbench-elsewhere-past"}
 
 
 def names(engine: FakeEngine) -> set[str]:
@@ -95,7 +96,8 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
 
 def test_a_container_that_does_not_go_is_reported(tmp_path: Path) -> None:
     engine = engine_with(
-        ("dead", marks(**{LEASE: DEAD})), script=Script(exit_after_s=NEVER, kill_delay_s=NEVER)
+        ("sealbench-dead", marks(**{LEASE: DEAD})),
+        script=Script(exit_after_s=NEVER, kill_delay_s=NEVER),
     )
     report = sweep(engine, dry_run=False, now=lambda: NOW, root=_root(tmp_path))
     (item,) = report.containers
