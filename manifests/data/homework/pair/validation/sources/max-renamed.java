@@ -1,0 +1,11 @@
+class Top {
+    static int pick(int[] list) {
+        int top = list[0];
+        for (int item : list) {
+            if (item > top) {
+                top = item;
+            }
+        }
+        return top;
+    }
+}
