@@ -1,8 +1,8 @@
 # The runner in a container; methods run beside it, in the engine whose socket it is given.
 #   make container [BASE=image by digest]        see docs/container.md
 # BASE has Python 3.11, or the version that the wheels were fetched for; nothing else is asked of it,
-# no shell and no pip. Without BASE, make uses the base of the method images, built here. A public one:
-#   python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b  (3.11-slim-bookworm)
+# no shell and no pip. Without BASE, make uses the base of the method images, built here. Where a
+# registry is reached, name a public one by the digest that you looked up: BASE=python@sha256:<digest>
 ARG BASE
 FROM ${BASE} AS packages
 USER 0:0
