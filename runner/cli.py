@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -353,14 +355,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("sealbench: cancelled\n")
         return EXIT_CANCELLED
     except BrokenPipeError:
-        # The reader went away (`| head`): not our fault, and there is nobody left to tell.
+        # The reader of a stream went away in the middle of the work, which is not known to be done.
         sys.stderr.close()
-        return 0
+        return 128 + signal.SIGPIPE
+    except Exception:  # nothing that we know of: all there is to say is where it happened
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("sealbench: this is a fault of our own; please report the lines above\n")
+        return SealbenchError.exit_code
 
 
 def _report(error: SealbenchError, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(error.as_dict(), ensure_ascii=False) + "\n")
+        from runner.commands.output import tell
+
+        with suppress(SealbenchError):  # the error's own exit code says more
+            tell(json.dumps(error.as_dict(), ensure_ascii=False) + "\n")
     else:
         sys.stderr.write(f"sealbench: {error}\n  fix: {error.fix}\n")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.bundle.read import open_bundle
 from runner.commands.imaging import CACHE
-from runner.commands.output import table
+from runner.commands.output import table, tell
 from runner.commands.running import signing_key
 from runner.commands.verifying import bundle_folder, expected_protocol, signatures_of, trust_of
 from runner.compare import Verdict
@@ -61,9 +61,9 @@ def reproduce(arguments: Namespace) -> int:
     reporter.close()
     if arguments.json:
         last = {"event": "result", **result_document(made)}
-        sys.stdout.write(json.dumps(last) + "\n")
+        tell(json.dumps(last) + "\n")
     else:
-        sys.stdout.write(verdict_text(made))
+        tell(verdict_text(made))
     if not made.result.summary.complete:
         return EXIT_CANCELLED
     return EXITS[made.verdict]
@@ -86,9 +86,9 @@ def drift(arguments: Namespace) -> int:
         made = look(request, host=Host(open_engine=DockerEngine), reporter=reporter, cancel=cancel)
     reporter.close()
     if arguments.json:
-        sys.stdout.write(json.dumps({"event": "result", **made.record}) + "\n")
+        tell(json.dumps({"event": "result", **made.record}) + "\n")
     else:
-        sys.stdout.write(difference_text(made.record, made.reproduction.document))
+        tell(difference_text(made.record, made.reproduction.document))
     if not made.reproduction.result.summary.complete:
         return EXIT_CANCELLED
     return EXIT_DRIFT if made.record["drift"] else EXITS[made.verdict]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import keys
-from runner.commands.output import table
+from runner.commands.output import table, tell
 from runner.commands.planning import overrides
 from runner.determinism import nondeterministic_lines
 from runner.engine.docker import DockerEngine
@@ -60,9 +60,9 @@ def run_and_tell(arguments: Namespace, manifest: RunManifest) -> int:
     report = _verify(result, key)
     if arguments.json:
         last = {"event": "result", "results": result.results, "verify": report.as_dict()}
-        sys.stdout.write(json.dumps(last) + "\n")
+        tell(json.dumps(last) + "\n")
     else:
-        sys.stdout.write(summary_text(result, report))
+        tell(summary_text(result, report))
     if report.faults:
         raise BundleError(
             "bundle.own-refused",

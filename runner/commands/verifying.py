@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from argparse import Namespace
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from runner.protocol.load import Protocol, load_protocol
 from runner.trust import Trust
 from runner.verify import LEVELS, VerifyReport, VerifyRequest, locate, verify_bundle
 
+_PROTOCOL_ID = re.compile(r"sha256:[0-9a-f]{64}")
 MARKS = {True: "yes", False: "NO", None: "-"}
 
 
@@ -52,6 +54,12 @@ def verify(arguments: Namespace) -> int:
 def expected_protocol(text: str) -> tuple[str, Protocol | None]:
     """Return (protocol id, protocol or None) of a file's path or an id."""
     if text.startswith("sha256:"):
+        if not _PROTOCOL_ID.fullmatch(text):
+            raise UsageError(
+                "usage.protocol-id",
+                f"{text!r} is no protocol id",
+                fix="give the file of the protocol, or sha256: and 64 of 0-9 a-f",
+            )
         return text, None
     protocol = load_protocol(Path(text))
     return protocol.protocol_id, protocol
