@@ -26,6 +26,13 @@ EXIT_CODES = """exit codes:
   23 reproduced as different    24 not comparable    25 drift"""
 
 
+def _path(text: str) -> Path:
+    # Path("") is the current folder: `--out "$UNSET"` would write there.
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path")
+    return Path(text)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]  # argparse exits, we raise
         raise UsageError("usage.arguments", message, fix=f"see `{self.prog} --help`")
@@ -68,23 +75,23 @@ def _add_run_commands(commands: object, leaf: Add) -> None:
         ("plan", "show what a run manifest resolves to, with all ids; runs nothing"),
     ):
         command = leaf(commands, name, f"planning:{name}", text)
-        command.add_argument("manifest", type=Path)
+        command.add_argument("manifest", type=_path)
         command.add_argument("--repeats", type=int, help="override the manifest's repeats")
         command.add_argument("--jobs", type=int, help="override the manifest's jobs")
         _add_split(command)
     run = leaf(commands, "run", "running:run", "run a manifest and seal the bundle")
-    run.add_argument("manifest", type=Path)
-    run.add_argument("--data-root", type=Path, help="folder that holds <dataset name>/ folders")
-    run.add_argument("--out", type=Path, help="result folder (default runs/<name>-<run id>)")
-    run.add_argument("--key", type=Path, help="private key file (default: your own)")
+    run.add_argument("manifest", type=_path)
+    run.add_argument("--data-root", type=_path, help="folder that holds <dataset name>/ folders")
+    run.add_argument("--out", type=_path, help="result folder (default runs/<name>-<run id>)")
+    run.add_argument("--key", type=_path, help="private key file (default: your own)")
     run.add_argument("--unsigned", action="store_true", help="seal without a signature")
     run.add_argument("--repeats", type=int, help="override the manifest's repeats")
     _add_split(run)
     run.add_argument(
-        "--config-freeze", type=Path, help="what was settled before the held-out split was scored"
+        "--config-freeze", type=_path, help="what was settled before the held-out split was scored"
     )
-    run.add_argument("--models-root", type=Path, help="folder that holds <model name>/ folders")
-    run.add_argument("--cache-dir", type=Path, help="keep methods' caches here for later runs")
+    run.add_argument("--models-root", type=_path, help="folder of <model name>/ folders")
+    run.add_argument("--cache-dir", type=_path, help="keep methods' caches here for later runs")
     run.add_argument("--jobs", type=int, help="units to run side by side (timings then distort)")
     run.add_argument("--retry-failed", action="store_true", help="on resume, rerun failures too")
     run.add_argument("--fresh", action="store_true", help="do not resume an interrupted run")
@@ -101,24 +108,24 @@ def _add_score_commands(commands: object, leaf: Add) -> None:
     score.add_argument(
         "file", help="TREC run, BEIR or MTEB results, rows...; {dataset} for the dataset's name"
     )
-    score.add_argument("--protocol", type=Path, required=True, help="protocol file")
-    score.add_argument("--data-root", type=Path, help="folder that holds <dataset name>/ folders")
+    score.add_argument("--protocol", type=_path, required=True, help="protocol file")
+    score.add_argument("--data-root", type=_path, help="folder that holds <dataset name>/ folders")
     score.add_argument("--name", help="display name (default: the file's)")
     _add_split(score)
-    score.add_argument("--config-freeze", type=Path, help="see `sealbench config freeze`")
-    score.add_argument("--out", type=Path, help="result folder (default runs/<name>-<run id>)")
-    score.add_argument("--key", type=Path, help="private key file (default: your own)")
+    score.add_argument("--config-freeze", type=_path, help="see `sealbench config freeze`")
+    score.add_argument("--out", type=_path, help="result folder (default runs/<name>-<run id>)")
+    score.add_argument("--key", type=_path, help="private key file (default: your own)")
     score.add_argument("--unsigned", action="store_true", help="seal without a signature")
     score.add_argument("--progress", choices=("auto", "plain", "quiet"), default="quiet")
     score.set_defaults(repeats=None, jobs=None, retry_failed=False, fresh=False)
     config = _group(commands, "config", "settle a configuration before the held-out split is seen")
     freeze = leaf(config, "freeze", "configuring:freeze", "sign what was chosen on calibration")
-    freeze.add_argument("source", type=Path, help="bundle of the calibration run, or a manifest")
-    freeze.add_argument("--out", type=Path, help="file (default: <name>.config-freeze.json)")
-    freeze.add_argument("--key", type=Path, help="private key file (default: your own)")
+    freeze.add_argument("source", type=_path, help="bundle of the calibration run, or a manifest")
+    freeze.add_argument("--out", type=_path, help="file (default: <name>.config-freeze.json)")
+    freeze.add_argument("--key", type=_path, help="private key file (default: your own)")
     show = leaf(config, "show", "configuring:show", "show what a freeze record settles")
-    show.add_argument("file", type=Path)
-    show.add_argument("--key", type=Path, help="public key (PEM) to trust (default: your own)")
+    show.add_argument("file", type=_path)
+    show.add_argument("--key", type=_path, help="public key (PEM) to trust (default: your own)")
 
 
 def _add_data_commands(commands: object, leaf: Add) -> None:
@@ -126,27 +133,27 @@ def _add_data_commands(commands: object, leaf: Add) -> None:
     text = "convert a collection that the ir_datasets package knows"
     irds = leaf(data, "ir-datasets", "converting:ir_datasets", text)
     irds.add_argument("ident", metavar="ID", help="such as beir/scifact/test")
-    irds.add_argument("--out", type=Path, required=True, help="data root: it becomes DIR/<name>/")
+    irds.add_argument("--out", type=_path, required=True, help="data root: it becomes DIR/<name>/")
     irds.add_argument("--name", help="dataset name (default: from the id)")
 
 
 def _add_benchmark_commands(commands: object, leaf: Add) -> None:
     freeze = leaf(commands, "freeze", "freezing:freeze", "freeze a benchmark into a protocol")
-    freeze.add_argument("manifest", type=Path)
-    freeze.add_argument("--data-root", type=Path, required=True)
-    freeze.add_argument("--out", type=Path, help="folder of the protocol (default: the manifest's)")
+    freeze.add_argument("manifest", type=_path)
+    freeze.add_argument("--data-root", type=_path, required=True)
+    freeze.add_argument("--out", type=_path, help="where to write (default: beside the manifest)")
     freeze.add_argument("--force", action="store_true", help="replace a different protocol")
     bind = leaf(commands, "bind", "freezing:bind", "attach a data root to a portable protocol")
-    bind.add_argument("protocol", type=Path)
-    bind.add_argument("--data-root", type=Path, required=True)
+    bind.add_argument("protocol", type=_path)
+    bind.add_argument("--data-root", type=_path, required=True)
     bind.add_argument(
         "--place", action="append", metavar="NAME=FOLDER", help="where a dataset lies, if elsewhere"
     )
-    bind.add_argument("--out", type=Path, help="file (default: <benchmark>.local.json)")
+    bind.add_argument("--out", type=_path, help="file (default: <benchmark>.local.json)")
     bind.add_argument("--force", action="store_true", help="replace a different protocol")
     models = _group(commands, "models", "model files that methods are given")
     digest = leaf(models, "digest", "modelling:digest", "print the digest of a folder of files")
-    digest.add_argument("folder", type=Path)
+    digest.add_argument("folder", type=_path)
     images = _group(commands, "images", "build, lock and list method images")
     build = leaf(images, "build", "imaging:build", "build images from pinned inputs and load them")
     build.add_argument("names", nargs="*", help="default: all")
@@ -162,16 +169,16 @@ def _add_transport_commands(images: object, leaf: Add) -> None:
     which = "a name of the lock, sha256:<image id>, or repository@sha256:<manifest digest>"
     export = leaf(images, "export", "transporting:export", "write images as OCI archives")
     export.add_argument("names", nargs="*", help=which)
-    export.add_argument("--out", type=Path, default=Path(), help="folder for the archives")
-    export.add_argument("--bundle", type=Path, help="export the images of this bundle's plan")
+    export.add_argument("--out", type=_path, default=Path(), help="folder for the archives")
+    export.add_argument("--bundle", type=_path, help="export the images of this bundle's plan")
     _add_trust_options(export)
     import_ = leaf(images, "import", "transporting:import_", "load image archives, digests checked")
-    import_.add_argument("files", nargs="+", type=Path)
+    import_.add_argument("files", nargs="+", type=_path)
     import_.add_argument("--expect", action="append", help="only the image with this digest")
     push = leaf(images, "push", "transporting:push", "push an image under its manifest digest")
     push.add_argument("name", help=which)
     push.add_argument("repository", help="host[:port]/name, without a tag")
-    push.add_argument("--credentials", type=Path, help="private file with user:password")
+    push.add_argument("--credentials", type=_path, help="private file with user:password")
     pull = leaf(images, "pull", "transporting:pull", "pull an image by its manifest digest")
     pull.add_argument("reference", help="repository@sha256:<manifest digest>")
     pull.add_argument("--expect", help="the image id that it must have")
@@ -179,10 +186,10 @@ def _add_transport_commands(images: object, leaf: Add) -> None:
 
 def _add_bundle_commands(commands: object, leaf: Add) -> None:
     verify = leaf(commands, "verify", "verifying:verify", "verify a bundle; needs no engine")
-    verify.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    verify.add_argument("bundle", type=_path, help="bundle folder, its parent, or bundle.tar")
     verify.add_argument("--protocol", required=True, help="expected protocol: its file or its id")
     _add_trust_options(verify)
-    verify.add_argument("--data-root", type=Path, help="recompute every score with these labels")
+    verify.add_argument("--data-root", type=_path, help="recompute every score with these labels")
     verify.add_argument(
         "--require", choices=("intact", "recomputed", "reproduced"), default="intact"
     )
@@ -193,12 +200,12 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     report = leaf(
         commands, "report", "reporting:report", "write a bundle's results as one HTML page"
     )
-    report.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
-    report.add_argument("--out", type=Path, required=True, help="the page, such as report.html")
+    report.add_argument("bundle", type=_path, help="bundle folder, its parent, or bundle.tar")
+    report.add_argument("--out", type=_path, required=True, help="the page, such as report.html")
     report.add_argument("--baseline", help="method to set the others against (default: the best)")
     report.add_argument("--protocol", help="expected protocol: its file or its id")
     report.add_argument(
-        "--data-root", type=Path, help="recompute the scores first; needs --protocol"
+        "--data-root", type=_path, help="recompute the scores first; needs --protocol"
     )
     _add_trust_options(report)
     _add_assign(
@@ -206,25 +213,25 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     )
     bundle = _group(commands, "bundle", "pack and unpack bundles")
     export = leaf(bundle, "export", "verifying:export", "write the canonical tar of a bundle")
-    export.add_argument("bundle", type=Path)
-    export.add_argument("tar", type=Path, help="ends in .gz: compressed")
+    export.add_argument("bundle", type=_path)
+    export.add_argument("tar", type=_path, help="ends in .gz: compressed")
     _add_trust_options(export)
     import_ = leaf(bundle, "import", "verifying:import_", "unpack a bundle's tar, safely")
-    import_.add_argument("tar", type=Path)
-    import_.add_argument("folder", type=Path)
+    import_.add_argument("tar", type=_path)
+    import_.add_argument("folder", type=_path)
     _add_trust_options(import_)
 
 
 def _add_assign(command: argparse.ArgumentParser) -> None:
-    command.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    command.add_argument("bundle", type=_path, help="bundle folder, its parent, or bundle.tar")
     command.add_argument("--method", required=True, help="whose scores: a method of the bundle")
     command.add_argument("--dataset", help="one dataset (default: the mean over all)")
     command.add_argument("--per-paper", type=int, default=3, help="reviewers of each paper")
     command.add_argument("--max-load", type=int, required=True, help="papers of each reviewer")
-    command.add_argument("--capacities", type=Path, help="CSV reviewer_id,papers: other loads")
-    command.add_argument("--out", type=Path, required=True, help="folder of both assignments")
+    command.add_argument("--capacities", type=_path, help="CSV reviewer_id,papers: other loads")
+    command.add_argument("--out", type=_path, required=True, help="folder of both assignments")
     command.add_argument("--protocol", help="expected protocol: its file or its id")
-    command.add_argument("--data-root", type=Path, help="recompute the scores first")
+    command.add_argument("--data-root", type=_path, help="recompute the scores first")
     _add_trust_options(command)
 
 
@@ -232,9 +239,9 @@ def _add_review_commands(commands: object, leaf: Add) -> None:
     text = "execute a bundle's plan again in identical containers, compare, countersign"
     reproduce = leaf(commands, "reproduce", "reviewing:reproduce", text)
     _add_again_options(reproduce)
-    reproduce.add_argument("bundle", type=Path, help="bundle folder, its parent, or bundle.tar")
+    reproduce.add_argument("bundle", type=_path, help="bundle folder, its parent, or bundle.tar")
     reproduce.add_argument(
-        "--out", type=Path, help="result folder (default runs/<name>-<id>-again)"
+        "--out", type=_path, help="result folder (default runs/<name>-<id>-again)"
     )
     reproduce.add_argument("--no-countersign", action="store_true", help="sign no review")
     reproduce.add_argument("--fresh", action="store_true", help="do not resume an interrupted one")
@@ -243,21 +250,21 @@ def _add_review_commands(commands: object, leaf: Add) -> None:
         commands, "drift", "reviewing:drift", "execute a baseline again and watch for drift"
     )
     _add_again_options(drift)
-    drift.add_argument("--baseline", dest="bundle", type=Path, required=True, help="sealed bundle")
-    drift.add_argument("--state", type=Path, required=True, help="folder of the history")
+    drift.add_argument("--baseline", dest="bundle", type=_path, required=True, help="sealed bundle")
+    drift.add_argument("--state", type=_path, required=True, help="folder of the history")
     drift.add_argument("--keep", type=int, default=10, help="newest bundles to keep (default 10)")
 
 
 def _add_again_options(command: argparse.ArgumentParser) -> None:
     """What executing a bundle's plan again needs, whoever asks for it."""
-    command.add_argument("--data-root", type=Path, required=True, help="your copy of the data")
+    command.add_argument("--data-root", type=_path, required=True, help="your copy of the data")
     command.add_argument("--protocol", help="expected protocol: file or id (default: the bundle's)")
     _add_trust_options(command)
-    command.add_argument("--images", type=Path, help="image archive, or a folder of *.tar")
-    command.add_argument("--models-root", type=Path, help="folder that holds <model name>/ folders")
+    command.add_argument("--images", type=_path, help="image archive, or a folder of *.tar")
+    command.add_argument("--models-root", type=_path, help="folder of <model name>/ folders")
     command.add_argument("--no-rebuild", action="store_true", help="build no image from images/")
     command.add_argument(
-        "--sign-key", type=Path, help="private key to seal with (default: your own)"
+        "--sign-key", type=_path, help="private key to seal with (default: your own)"
     )
     command.add_argument("--unsigned", action="store_true", help="seal without a signature")
     command.add_argument("--progress", choices=("auto", "plain", "quiet"), default="auto")
@@ -265,20 +272,20 @@ def _add_again_options(command: argparse.ArgumentParser) -> None:
 
 def _add_registry_commands(commands: object, leaf: Add) -> None:
     merge = leaf(commands, "merge", "registering:merge", "merge partial bundles of one protocol")
-    merge.add_argument("bundles", type=Path, nargs="+", help="bundle folders or their parents")
-    merge.add_argument("--protocol", type=Path, required=True, help="the protocol's file")
-    merge.add_argument("--data-root", type=Path, required=True, help="labels to recompute with")
-    merge.add_argument("--out", type=Path, required=True, help="new folder for the merged bundle")
+    merge.add_argument("bundles", type=_path, nargs="+", help="bundle folders or their parents")
+    merge.add_argument("--protocol", type=_path, required=True, help="the protocol's file")
+    merge.add_argument("--data-root", type=_path, required=True, help="labels to recompute with")
+    merge.add_argument("--out", type=_path, required=True, help="new folder for the merged bundle")
     merge.add_argument("--name", help="name of the merged run (default: the first one's)")
-    merge.add_argument("--sign-key", type=Path, help="private key file (default: your own)")
+    merge.add_argument("--sign-key", type=_path, help="private key file (default: your own)")
     merge.add_argument("--unsigned", action="store_true", help="seal without a signature")
     _add_trust_options(merge)
     registry = _group(commands, "registry", "keep verified bundles and compare them")
     add = leaf(registry, "add", "registering:registry_add", "verify a bundle and keep it")
-    add.add_argument("bundle", type=Path)
-    add.add_argument("--registry", type=Path, default=Path("registry"))
-    add.add_argument("--protocol", type=Path, required=True, help="the protocol's file")
-    add.add_argument("--data-root", type=Path, required=True, help="labels to recompute with")
+    add.add_argument("bundle", type=_path)
+    add.add_argument("--registry", type=_path, default=Path("registry"))
+    add.add_argument("--protocol", type=_path, required=True, help="the protocol's file")
+    add.add_argument("--data-root", type=_path, required=True, help="labels to recompute with")
     _add_trust_options(add)
     listing = leaf(registry, "list", "registering:registry_list", "list what is kept")
     compare = leaf(
@@ -288,16 +295,16 @@ def _add_registry_commands(commands: object, leaf: Add) -> None:
     compare.add_argument("--split", default="all")
     compare.add_argument("--metric", help="only this metric")
     board = leaf(commands, "leaderboard", "registering:leaderboard", "write a registry's page")
-    board.add_argument("--out", type=Path, default=Path("leaderboard"))
+    board.add_argument("--out", type=_path, default=Path("leaderboard"))
     for command in (listing, board):
         command.add_argument("--protocol-id", help="only this protocol (first digits will do)")
     for command in (listing, compare, board):
-        command.add_argument("--registry", type=Path, default=Path("registry"))
+        command.add_argument("--registry", type=_path, default=Path("registry"))
 
 
 def _add_trust_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--trust", type=Path, help="trust file: whose signatures count")
-    command.add_argument("--key", type=Path, help="public key (PEM) to trust (default: your own)")
+    command.add_argument("--trust", type=_path, help="trust file: whose signatures count")
+    command.add_argument("--key", type=_path, help="public key (PEM) to trust (default: your own)")
     command.add_argument("--allow-unsigned", action="store_true")
 
 
@@ -308,13 +315,13 @@ def _add_upkeep_commands(commands: object, leaf: Add) -> None:
     generate.add_argument("--force", action="store_true", help="replace the key of that name")
     generate.add_argument("--if-missing", action="store_true", help="keep the key that is there")
     generate.add_argument(
-        "--passphrase-file", type=Path, help="encrypt with this file's first line"
+        "--passphrase-file", type=_path, help="encrypt with this file's first line"
     )
     leaf(keys, "list", "keeping:keys_list", "list keys: name, key id, public key")
     trust = _group(commands, "trust", "keep the file that says whose signatures count")
     add = leaf(trust, "add", "keeping:trust_add", "trust a public key")
-    add.add_argument("file", type=Path)
-    add.add_argument("--key", type=Path, required=True, help="public key (PEM)")
+    add.add_argument("file", type=_path)
+    add.add_argument("--key", type=_path, required=True, help="public key (PEM)")
     add.add_argument("--principal", required=True, help="who holds the key, for people")
     add.add_argument(
         "--role", action="append", choices=("runner", "reviewer", "leaderboard"), required=True
@@ -323,13 +330,13 @@ def _add_upkeep_commands(commands: object, leaf: Add) -> None:
     add.add_argument("--not-before", help="RFC 3339 UTC")
     add.add_argument("--not-after", help="RFC 3339 UTC")
     listing = leaf(trust, "list", "keeping:trust_list", "show a trust file")
-    listing.add_argument("file", type=Path)
+    listing.add_argument("file", type=_path)
     revoke = leaf(trust, "revoke", "keeping:trust_revoke", "stop trusting a key")
-    revoke.add_argument("file", type=Path)
+    revoke.add_argument("file", type=_path)
     revoke.add_argument("keyid")
     revoke.add_argument("--compromised-at", help="RFC 3339 UTC: earlier signatures still count")
     doctor = leaf(commands, "doctor", "keeping:doctor", "tell what is missing and how to mend it")
-    doctor.add_argument("--data-root", type=Path)
+    doctor.add_argument("--data-root", type=_path)
     clean = leaf(commands, "clean", "keeping:clean", "remove our own leftovers, nobody else's")
     clean.add_argument("--dry-run", action="store_true")
 

@@ -80,7 +80,7 @@ def _memory_explains(evidence: Evidence) -> bool:
 
 
 def _say_engine(evidence: Evidence, _limits: Limits | None) -> str:
-    return f"the container engine failed: {evidence.engine_failure}"
+    return f"the host failed the unit: {evidence.engine_failure}"
 
 
 def _say_not_started(evidence: Evidence, _limits: Limits | None) -> str:

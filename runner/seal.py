@@ -11,7 +11,7 @@ from typing import Any
 from runner import __version__
 from runner.bundle.manifest import Role
 from runner.bundle.parts import JSONL, FileKind
-from runner.bundle.rocrate import CrateInfo
+from runner.bundle.rocrate import run_info
 from runner.bundle.statement import RunClaims, plan_claims
 from runner.bundle.write import LOG, PER_QUERY, SCORES, BundleWriter, SealedBundle
 from runner.canonical import canonical_bytes
@@ -69,7 +69,9 @@ def seal(
             writer.add_bytes(name, data)
         for record in sealing.outcomes:
             _add_unit(writer, record, files[record.unit.unit_id], _rows_kind(sealing, record))
-        return writer.seal(claims_of(sealing), key=key, info=_crate_info(sealing))
+        protocol = sealing.protocol
+        info = run_info(sealing.plan, protocol.title, protocol.version)
+        return writer.seal(claims_of(sealing), key=key, info=info)
 
 
 def _facts(sealing: Sealing) -> Facts:
@@ -124,15 +126,6 @@ def _digest_label(image: ImageInfo, name: str) -> str | None:
     """A label that claims to be a digest; anybody's image may carry anything under that name."""
     value = image.labels.get(name, "")
     return value if re.fullmatch(r"sha256:[0-9a-f]{64}", value) else None
-
-
-def _crate_info(sealing: Sealing) -> CrateInfo:
-    protocol = sealing.protocol
-    return CrateInfo(
-        name=f"{sealing.plan.name}: {protocol.title}",
-        description=f"Rows, scores and evidence of {len(sealing.plan.methods)} methods under "
-        f"{protocol.benchmark_id} {protocol.version}.",
-    )
 
 
 def _rows_kind(sealing: Sealing, record: UnitOutcome) -> FileKind:

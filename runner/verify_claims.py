@@ -7,7 +7,9 @@ from typing import Any
 
 from runner.bundle.admission import Fault, fault_of
 from runner.bundle.documents import parse_canonical
+from runner.bundle.paths import CRATE
 from runner.bundle.read import BundleView
+from runner.bundle.rocrate import crate, run_info
 from runner.canonical import canonical_bytes
 from runner.claims import FILE, Facts, claims_document
 from runner.config_freeze import FILE as FREEZE
@@ -40,6 +42,24 @@ def claims_faults(
             message = f"its {name} are not what the other documents give"
             yield Fault(file=FILE, code="bundle.claims-differ", message=message)
     yield from _source_faults(view, host)
+    yield from _crate_faults(view, plan, protocol)
+
+
+def _crate_faults(view: BundleView, plan: Plan, protocol: Protocol) -> Iterator[Fault]:
+    """Others read the crate instead of our documents: it must say the same."""
+    claims = view.admission.claims
+    if claims is None:
+        return  # it tells the times of the receipt, and there is none
+    files = [entry for entry in view.manifest.files if entry.path != CRATE]
+    info = run_info(plan, protocol.title, protocol.version)
+    try:
+        same = view.read_verified(CRATE) == canonical_bytes(crate(files, claims, info, signed=True))
+    except BundleError as error:
+        yield fault_of(error, CRATE)
+        return
+    if not same:
+        message = "it is not what manifest, plan and receipt give"
+        yield Fault(file=CRATE, code="bundle.contradiction", message=message)
 
 
 def _source_faults(view: BundleView, host: Mapping[str, Any]) -> Iterator[Fault]:

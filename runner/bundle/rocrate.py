@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from runner.bundle.manifest import FileEntry, Role
 from runner.bundle.paths import CRATE, MANIFEST, RECEIPT
 from runner.bundle.statement import RunClaims
+from runner.model import Plan
 
 RO_CRATE = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -26,6 +27,15 @@ class CrateInfo:
     name: str
     description: str
     licence: str | None = None
+
+
+def run_info(plan: Plan, title: str, version: str) -> CrateInfo:
+    """Return what a crate says of a run: ``title`` and ``version`` are the benchmark's."""
+    return CrateInfo(
+        name=f"{plan.name}: {title}",
+        description=f"Rows, scores and evidence of {len(plan.methods)} methods under "
+        f"{plan.benchmark_id} {version}.",
+    )
 
 
 def crate(

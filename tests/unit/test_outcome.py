@@ -53,7 +53,7 @@ TABLE = [
     ),
     # The engine outranks everything.
     ("engine_error", Evidence(), {"engine_failure": "create was refused"}, "create was refused"),
-    ("engine_error", DONE, {"engine_failure": "lost"}, "the container engine failed: lost"),
+    ("engine_error", DONE, {"engine_failure": "lost"}, "the host failed the unit: lost"),
     ("engine_error", DONE, {"engine_failure": "lost", "deadline_exceeded": True}, "lost"),
     ("engine_error", DONE, {"engine_failure": "lost", "cancelled": True}, "lost"),
     ("engine_error", DONE, {"engine_failure": "other image", "oom_events": 4}, "other image"),

@@ -196,6 +196,10 @@ def cleaner_source(document: Any) -> None:
     document["runner"].update(dirty=dirty, source_commit="ab" * 20)
 
 
+def empty_crate(bundle: Path) -> None:
+    (bundle / "ro-crate-metadata.json").write_bytes(b"{}")
+
+
 def emptied(document: Any) -> None:
     document.update(per_dataset=[], aggregate=[], summaries=[])
 
@@ -253,6 +257,10 @@ CASES: dict[str, tuple[Change, str]] = {
     "the claims missing": (lambda bundle: (bundle / "claims.json").unlink(), "claims.json"),
     "the dirty state": (
         lambda bundle: edit(bundle / "host.json", cleaner_source), "host.json",
+    ),
+    "the crate": (
+        empty_crate,
+        "ro-crate-metadata.json",
     ),
     "an artifact missing": (
         lambda bundle: (bundle / "scores/overlap/quickstart-mini.csv").unlink(),
