@@ -39,6 +39,7 @@ class EmbeddingConfig:
     token_pooling: str = "auto"  # noqa: S105 - how tokens become one vector
     max_tokens: int = 0
     batch_size: int = 32
+    adapter: str = ""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> EmbeddingConfig:
@@ -48,6 +49,7 @@ class EmbeddingConfig:
             token_pooling=str(config.get("token_pooling", "auto")),
             max_tokens=int(config.get("max_tokens", 0)),
             batch_size=int(config.get("batch_size", 32)),
+            adapter=str(config.get("adapter", "")),
         )
 
 
@@ -66,7 +68,10 @@ class Embedder:
         load: Callable[..., Encoder] = Encoder,
     ) -> None:
         self.snapshot = read_snapshot(
-            config.model, pooling=config.token_pooling, max_tokens=config.max_tokens
+            config.model,
+            pooling=config.token_pooling,
+            max_tokens=config.max_tokens,
+            adapter=config.adapter,
         )
         self.known = self.computed = 0
         self._config, self._threads, self._load = config, threads, load

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from dense.adapter import put_adapter
 from dense.snapshot import ModelError, Snapshot
 from dense.vectors import Vectors
 
@@ -103,6 +104,8 @@ class Encoder:
                 f"the files in {snapshot.folder} cannot be loaded ({type(error).__name__}):"
                 " they are incomplete or of a kind that this image does not have"
             ) from error
+        if snapshot.adapter is not None:
+            put_adapter(self._model, snapshot.adapter)
         self._model.eval()
         self._pool = {"cls": _first, "mean": _mean, "max": _most}[snapshot.pooling]
 

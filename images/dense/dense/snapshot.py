@@ -35,6 +35,7 @@ class Snapshot:
     max_tokens: int
     pooling: str
     normalised: bool
+    adapter: Path | None = None  # put into the model after it is loaded
 
 
 def snapshot_digest(folder: Path) -> str:
@@ -72,8 +73,12 @@ def find_model(name: str) -> Path:
     )
 
 
-def read_snapshot(name: str, *, pooling: str = "auto", max_tokens: int = 0) -> Snapshot:
+def read_snapshot(
+    name: str, *, pooling: str = "auto", max_tokens: int = 0, adapter: str = ""
+) -> Snapshot:
     """Return a model's snapshot. ``pooling`` ``auto`` and 0 tokens: as the model's files say.
+
+    ``adapter`` names a mounted folder (see ``dense.adapter``); its content is part of the digest.
 
     ``ModelError`` for files that are missing, damaged or of an unsupported kind, and for weights in
     the image that are not the expected ones.
@@ -92,8 +97,12 @@ def read_snapshot(name: str, *, pooling: str = "auto", max_tokens: int = 0) -> S
         )
     longest = int(config.get("max_position_embeddings", 512))
     own_tokens = _optional(folder, "sentence_bert_config.json").get("max_seq_length") or longest
+    added = find_model(adapter) if adapter else None
+    if added is not None:
+        digest = f"{digest}+{snapshot_digest(added)}"
     return Snapshot(
         folder=folder,
+        adapter=added,
         digest=digest,
         dimension=_dimension(config, name),
         max_tokens=min(max_tokens or int(own_tokens), longest),
