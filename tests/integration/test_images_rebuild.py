@@ -58,3 +58,12 @@ def test_fresh_downloads_give_the_same_images(first: BuildReport, tmp_path: Path
         if one.pin != two.pin:
             # Debian's archive moved after the checkout's cache was filled; nothing else may differ.
             assert {difference.layer for difference in two.differences} == {"base"}
+
+
+def test_the_dense_image_comes_out_as_locked(tmp_path: Path) -> None:
+    """A gigabyte: once from nothing but its downloads, beside the build that the lock is of."""
+    (built,) = build(
+        ["dense"], engine=None, cache_dir=cold_cache(tmp_path / "cache", "debs", "wheels")
+    ).images
+    base = {difference.layer for difference in built.differences}
+    assert built.pin.published or base == {"base"}
