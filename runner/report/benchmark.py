@@ -26,7 +26,7 @@ BARS = {
     "pair": ("average_precision", "auroc", "f1"),
     "retrieval": ("recall_at_10", "mrr_at_10", "success_at_1"),
 }
-MAX_DRAWN = 40  # rows of one chart; the tables have all
+MAX_DRAWN = 25  # rows of one chart; the tables have all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,8 @@ def _view_sections(view: _View, baseline: str | None) -> Iterator[Section]:
     yield Section(title=metric_name(view.metric) + place, parts=_scores(view))
     chosen = baseline or view.best
     for parts, title in (
-        (_differences(view, chosen), f"Differences from {chosen}"),
         (_curves(view), "Curves"),
+        (_differences(view, chosen), f"Differences from {chosen}"),
         (_bars(view), "Further measures"),
         (_ties(view), "Ties"),
         (_by_dataset(view), "By dataset"),

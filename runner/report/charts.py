@@ -49,15 +49,17 @@ class Curve:
     points: Sequence[tuple[float, Interval]]
 
 
-def ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Return round numbers that cover [low, high], about ``count`` of them."""
+def ticks(low: float, high: float, count: int = 6, *, whole: bool = False) -> list[float]:
+    """Return round numbers that cover [low, high], about ``count``; only whole ones if asked."""
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError("an axis needs finite ends")
     if high <= low:
         low, high = low - 0.5, high + 0.5
     raw = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(size * power for size in (1, 2, 2.5, 5, 10) if size * power >= raw * (1 - 1e-9))
+    sizes = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(size * power for size in sizes if size * power >= raw * (1 - 1e-9))
+    step = max(step, 1.0) if whole else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(number * step, 12) for number in range(first, last + 1)]
 
@@ -123,8 +125,10 @@ def line_chart(title: str, curves: Sequence[Curve], *, axes: tuple[str, str]) ->
         return Html("")
     ends = [row.value for _, row in points]
     ends += [end for _, row in points for end in (row.low, row.high) if end is not None]
-    marks_y, marks_x = ticks(min(ends), max(ends)), ticks(*_span([x for x, _ in points]), 10)
-    left, right, top, bottom = 70, WIDTH - _RIGHT, _TOP + 26, 330
+    values = [x for x, _ in points]
+    marks_y = ticks(min(ends), max(ends))
+    marks_x = ticks(min(values), max(values), 10, whole=all(x == int(x) for x in values))
+    left, right, top, bottom = 70, WIDTH - _RIGHT, _TOP + 36, 340
 
     def place(x: float, y: float) -> Point:
         across = (x - marks_x[0]) / (marks_x[-1] - marks_x[0])
@@ -142,10 +146,19 @@ def line_chart(title: str, curves: Sequence[Curve], *, axes: tuple[str, str]) ->
         x = place(mark, marks_y[0])[0]
         parts.append(_text((x, bottom + 18), mark, "tick", "middle"))
     parts.append(_text(((left + right) / 2, bottom + 38), axes[0], "tick", "middle"))
-    parts.append(_text((left, top - 8), axes[1], "tick", "end"))
+    parts.append(_text((8, top - 10), axes[1], "tick", "start"))
     for number, curve in enumerate(curves):
-        parts += _curve(curve, number, place)
+        # A little aside, so that the whiskers of curves do not cover each other.
+        parts += _curve(curve, number, _aside(place, 4.0 * (number - (len(curves) - 1) / 2)))
     return _svg(title, bottom + _BOTTOM, parts)
+
+
+def _aside(place: Place, by: float) -> Place:
+    def moved(x: float, y: float) -> Point:
+        across, down = place(x, y)
+        return across + by, down
+
+    return moved
 
 
 def _curve(curve: Curve, number: int, place: Place) -> list[str]:
@@ -183,10 +196,6 @@ class _Across:
             ]
         middle = (self.left + WIDTH - _RIGHT) / 2
         return "".join([*parts, _text((middle, height + 36), axis, "tick", "middle")])
-
-
-def _span(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
 
 
 def _said(row: Interval) -> str:
