@@ -26,7 +26,7 @@ from runner.supervisor import Platform, run_unit
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "manifests" / "data" / "quickstart-mini" / "corpus.jsonl"
-THREADS, BATCH_SIZE, ROUNDS, TEXTS = 2, 32, 3, 320
+THREADS, BATCH_SIZE, ROUNDS, TEXTS = 2, 32, 3, 160
 LIMITS = Limits(memory_bytes=3 << 30, cpus_milli=THREADS * 1000, output_bytes=256 << 20)
 
 
