@@ -295,6 +295,6 @@ def _summary(unit: ScoredUnit) -> dict[str, Any]:
 def interval_note() -> str:
     """What the intervals in results.json are."""
     return (
-        f"ci_low and ci_high: {CONFIDENCE:.0%} percentile bootstrap over queries, groups of pairs or reviewers, "
-        f"{RESAMPLES} resamples from the run's seed"
+        f"ci_low and ci_high: {CONFIDENCE:.0%} percentile bootstrap over queries, groups of pairs "
+        f"or reviewers, {RESAMPLES} resamples from the run's seed"
     )

@@ -135,8 +135,8 @@ def test_other_fields_give_the_packages_own_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"docs": [*DOCS, DOCS[0]]}, "1"),
-        ({"docs": DOCS[:1]}, "2"),  # a judgment of a document that is not there
+        ({"docs": [*DOCS, DOCS[0]]}, "document '1'|id '1'"),
+        ({"docs": DOCS[:1]}, "absent from corpus"),
         ({"count": 7}, "promises 7"),
         ({"docs": [MuteDoc("1", b"")]}, "no text of their own"),
         ({"qrels": [Judgment("q1", "1", 0.5)]}, "judgment of 0.5"),
