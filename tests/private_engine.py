@@ -7,6 +7,7 @@ gone afterwards, and only what this test started is ended, by its process id.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -35,7 +36,8 @@ def private_engine() -> Iterator[str]:
     # Not below pytest's folder: the paths of sockets are short.
     work = Path(tempfile.mkdtemp(prefix="sealbench-e-", dir=_place()))
     address = f"unix://{work}/s"
-    name = work.name
+    # The folder's random name may hold what a containerd namespace may not.
+    name = f"sealbench-e-{secrets.token_hex(6)}"
     command = [
         program, "--data-root", f"{work}/data", "--exec-root", f"{work}/exec",
         "--pidfile", f"{work}/pid", "--host", address, "--bridge", "none", "--iptables=false",
