@@ -48,7 +48,7 @@ def lines(count: int) -> Iterator[bytes]:
 
 def ours(watch: Stopwatch, path: str, planned: int) -> tuple[int, int]:
     """Check a file in full; return (valid rows, bytes). ``planned`` ids are known beforehand."""
-    from runner.rows import RetrievalIds, RetrievalRows, read_rows
+    from runner.rows.read import RetrievalIds, RetrievalRows, read_rows
 
     queries = (f"query-{number}" for number in range(planned))
     ids = RetrievalIds.of(queries, (f"doc-{number}" for number in range(CORPUS)))

@@ -84,7 +84,7 @@ def ours_from_disk(watch: Stopwatch, shape: Shape, path: str, known: bool) -> li
     from runner.metrics.qrels import Qrels
     from runner.metrics.ranking import RankingScorer
     from runner.metrics.ranks import RankedBlock
-    from runner.rows import RetrievalIds, RetrievalRows, read_rows
+    from runner.rows.read import RetrievalIds, RetrievalRows, read_rows
 
     judgments = judgments_of(shape)
     ids = RetrievalIds.of(judgments, map(str, range(CORPUS))) if known else None
@@ -107,7 +107,7 @@ def ours_in_memory(watch: Stopwatch, shape: Shape) -> list[list[float]]:
     from runner.metrics.names import parse_metric
     from runner.metrics.qrels import Qrels
     from runner.metrics.ranking import score_rankings
-    from runner.retrieval_rows import RetrievalRow
+    from runner.rows.retrieval import RetrievalRow
 
     rows, judgments = [], {}
     for query in range(shape.queries):

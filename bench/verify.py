@@ -127,7 +127,7 @@ def verify(watch: Stopwatch, folder: str) -> int:
     from runner.keys import load_public
     from runner.protocol.load import load_protocol
     from runner.trust import explicit
-    from runner.verify import VerifyRequest, verify_bundle
+    from runner.verify.bundle import VerifyRequest, verify_bundle
 
     top = Path(folder)
     with watch:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from runner.rowform import Shape, key_field, parse_row, row_digest, shape_of
+from runner.rows.form import Shape, key_field, parse_row, row_digest, shape_of
 
 #: Opens the rows of one side anew: whole valid lines, each key once.
 Lines = Callable[[], Iterable[bytes]]

@@ -91,8 +91,8 @@ def pairs_of(names: Sequence[str], best: str | None) -> list[tuple[str, str]]:
 def note() -> str:
     """What the comparisons in results.json are."""
     return (
-        "comparisons: paired permutation tests over queries, groups or pairs (bootstrap where a "
-        f"metric has no such parts), Holm-adjusted; a tie is p_adjusted above {LEVEL}"
+        "comparisons: paired permutation tests over queries, groups, pairs or people (bootstrap "
+        f"where a metric has no such parts), Holm-adjusted; a tie is p_adjusted above {LEVEL}"
     )
 
 
@@ -148,7 +148,7 @@ def _entries(field: Field, ranked: Ranked, replicates: Replicates) -> list[_Entr
                 if apart is None
                 else percentile_interval(apart, linear=first[1]),
                 resampled=apart,
-                contest=_contest(terms[one], terms[other]),
+                contest=_contest(terms[one], terms[other], shared=_shared(field.scores[one])),
             )
         )
     return found
@@ -156,11 +156,11 @@ def _entries(field: Field, ranked: Ranked, replicates: Replicates) -> list[_Entr
 
 def _test(entries: Sequence[_Entry], seed: int) -> None:
     """Set p-values; contests over the same blocks share their permutations."""
-    alike: dict[tuple[int, ...], list[_Entry]] = {}
+    alike: dict[tuple[bool, tuple[int, ...]], list[_Entry]] = {}
     for entry in entries:
         if entry.contest is not None:
             sizes = tuple(len(terms.numerators) for terms in entry.contest.first)
-            alike.setdefault(sizes, []).append(entry)
+            alike.setdefault((entry.contest.shared, sizes), []).append(entry)
         elif entry.resampled is not None:
             entry.p_value = bootstrap_p_value(entry.resampled)
     for group in alike.values():
@@ -169,11 +169,19 @@ def _test(entries: Sequence[_Entry], seed: int) -> None:
             entry.p_value = value
 
 
-def _contest(first: list[Terms] | None, second: list[Terms] | None) -> Contest | None:
+def _contest(
+    first: list[Terms] | None, second: list[Terms] | None, *, shared: bool
+) -> Contest | None:
     if first is None or second is None:
         return None
     sizes = [[len(terms.numerators) for terms in side] for side in (first, second)]
-    return Contest(first, second) if sizes[0] == sizes[1] else None
+    if sizes[0] != sizes[1] or (shared and len(set(sizes[0])) != 1):
+        return None
+    return Contest(first, second, shared)
+
+
+def _shared(scores: Scores) -> bool:
+    return all(score.shared_blocks for repeats in scores for score in repeats)
 
 
 def _terms(scores: Scores, metric: str) -> list[Terms] | None:

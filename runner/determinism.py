@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.model import MethodPlan, Outcome, Plan
 from runner.results import ScoredUnit
-from runner.rowform import RowsDigest
+from runner.rows.form import RowsDigest
 from runner.tasks.api import UnitScores
 
 

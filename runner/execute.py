@@ -274,7 +274,7 @@ class _Group:
         return replace(evidence, rows=found.rows, harvest_refused=found.refused)
 
     def _cache(self) -> Path | None:
-        """The method's cache: private to one code in one image, whatever the settings, shared by
+        """The method's cache: private to one image, whatever the command and settings, shared by
         its units of this run and, with a cache folder, by those of later runs."""
         if not self._method.cache:
             return None

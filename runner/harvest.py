@@ -22,8 +22,8 @@ from runner.harvest_recording import RECORDED, copy_recording
 from runner.model import Limits, RowsReport
 from runner.outwatch import FOLDER_FLAGS, OutputWatch
 from runner.parts import Part, PartWriter
-from runner.row_faults import FaultLog
-from runner.rows import RowChecker, file_lines, read_rows, trec_to_rows
+from runner.rows.faults import FaultLog
+from runner.rows.read import RowChecker, file_lines, read_rows, trec_to_rows
 from runner.secret_scan import MARK, Needles
 
 ROWS, TREC, ARTIFACTS = "rows.jsonl", "run.trec", "artifacts"

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from runner.parts import storage_error, sync_folder
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.secret_scan import Needles
 from runner.strict_json import strict_loads
 

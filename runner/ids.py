@@ -82,15 +82,16 @@ def id_of(method: MethodPlan) -> str:
 
 
 def cache_id(method: MethodPlan) -> str:
-    """Return the identity of an executed method's cache: the method's without its settings.
+    """Return the identity of an executed method's cache: the method's without command and settings.
 
-    What a cache holds is keyed by content, and the cells of a matrix are one code: they share it.
-    A method that reaches other hosts or gets other files has a cache of its own.
+    What a cache holds is keyed by content, and the commands of one image are one author's code: a
+    text that one of them embedded is not embedded again by another. A method that reaches other
+    hosts or gets other files has a cache of its own.
     """
     if method.image is None:
         raise ValueError(f"{method.name} is not executed")
     given = given_to(method.network, method.recordings, method.models)
-    return method_id(method.image, method.command, {}, cache=True, given=given)
+    return method_id(method.image, (), {}, cache=True, given=given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

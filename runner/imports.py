@@ -17,12 +17,12 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from runner.errors import DataError, Where
 from runner.model import Evidence, ImportedFile, RowsReport
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 
 if TYPE_CHECKING:
     from runner.manifest import RunManifest
     from runner.model import Plan
-    from runner.rows import RowChecker
+    from runner.rows.read import RowChecker
     from runner.tasks.api import Task
 
 MAX_BYTES = 8 << 30
@@ -142,7 +142,7 @@ def _take(
     stream: BinaryIO, unit: Import, sink: Callable[[bytes], object]
 ) -> tuple[RowsReport, int]:
     """Return the report on the planned rows of a file, and how many others it has."""
-    from runner.rows import FaultLog, read_rows
+    from runner.rows.read import FaultLog, read_rows
 
     faults, wanted, left_out = FaultLog(), frozenset(unit.ids), 0
 

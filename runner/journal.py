@@ -23,7 +23,7 @@ from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.parts import storage_error, sync_folder
 from runner.plan_document import plan_document
 from runner.records import outcome_from_record, outcome_record
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.strict_json import strict_loads
 
 JOURNAL_SCHEMA = "sealbench/journal/v1"

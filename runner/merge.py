@@ -32,8 +32,8 @@ from runner.scoring import import_notes, outcome_notes, results_document, score_
 from runner.seal import Sealing, seal
 from runner.tasks.api import Dataset, UnitScores
 from runner.trust import Trust
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
-from runner.verify_documents import Documents, unit_files
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.documents import Documents, unit_files
 from runner.workspace import UnitFiles
 
 NEVER_RAN = frozenset({Outcome.CANCELLED, Outcome.NOT_STARTED})

@@ -32,7 +32,7 @@ from runner.protocol.load import Protocol
 from runner.results import competition_ranks
 from runner.schemas import validate
 from runner.trust import Trust
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 
 ENTRY, TAR = "entry.json", "bundle.tar"
 COPIES = ("manifest.json", "plan.json", "results.json")

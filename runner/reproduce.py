@@ -46,14 +46,14 @@ from runner.reproduction import (
     Original,
     reproduction_document,
 )
-from runner.rows import file_lines
+from runner.rows.read import file_lines
 from runner.run import Again, Finished, Host, Resolved, RunOptions, RunResult, run_resolved
 from runner.scoring import part_lines
 from runner.signals import CancelToken
 from runner.tasks import task_module
 from runner.trust import Trust
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
-from runner.verify_documents import Documents, row_parts
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.documents import Documents, row_parts
 from runner.workspace import result_folder
 
 

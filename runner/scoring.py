@@ -14,7 +14,7 @@ from runner.determinism import determinism_section
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.protocol.load import Protocol
 from runner.results import Scope, ScoredUnit, Section, build_results, failed_unit, interval_note
-from runner.rows import file_lines, read_rows
+from runner.rows.read import file_lines, read_rows
 from runner.tasks import task_module
 from runner.tasks.api import Dataset, UnitScores
 

@@ -11,7 +11,7 @@ import math
 from typing import Any, NoReturn
 
 from runner.canonical import MAX_SAFE_INTEGER
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.schema_faults import shown
 
 _SAFE_DIGITS = len(str(MAX_SAFE_INTEGER)) + 1  # with a sign

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from runner.row_faults import MAX_BAD_LINES, FaultLog, RowRefused
+from runner.rows.faults import MAX_BAD_LINES, FaultLog, RowRefused
 from runner.schema_faults import shown
 
 MAX_TREC_LINE = 4096

@@ -20,7 +20,7 @@ from runner.protocol.load import Protocol, load_protocol
 from runner.protocol.store import write_frozen
 from runner.run import Host, RunOptions, RunResult, run_manifest
 from runner.signals import CancelToken
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from tests.sealed import IMAGE, KEY, TRUST, Method, does
 from tests.unit.code_files import freeze_text, write_pairs, write_toy
 

@@ -19,7 +19,7 @@ from runner.protocol.load import Protocol, load_protocol
 from runner.run import Host, RunOptions, RunResult, run_manifest
 from runner.signals import CancelToken
 from runner.trust import Trust, explicit
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "manifests" / "benchmarks" / "quickstart-v1.protocol.json"

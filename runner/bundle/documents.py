@@ -14,7 +14,7 @@ from runner import schemas
 from runner.bundle.paths import MAX_METADATA
 from runner.canonical import canonical_bytes
 from runner.errors import BundleError, KeyError_, SealbenchError, Where
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.strict_json import strict_loads
 
 _UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z\Z", re.ASCII)

@@ -21,7 +21,7 @@ from runner.commands.verifying import bundle_folder, trust_of
 from runner.errors import EXIT_OK, UsageError, Where
 from runner.model import Outcome, UnitOutcome
 from runner.schema_faults import suggest
-from runner.verify_documents import Documents, row_parts
+from runner.verify.documents import Documents, row_parts
 
 if TYPE_CHECKING:
     from numpy import float64

@@ -25,7 +25,7 @@ from runner.errors import EXIT_OK
 from runner.keys import PublicKey
 from runner.plan_document import plan_from_document
 from runner.trust import explicit
-from runner.verify import locate
+from runner.verify.bundle import locate
 
 SUFFIX = ".config-freeze.json"
 

@@ -16,7 +16,7 @@ from runner.merge import merge as merge_bundles
 from runner.protocol.load import load_protocol
 from runner.registry import AddRequest, Registry, compare_entries
 from runner.trust import explicit
-from runner.verify import locate
+from runner.verify.bundle import locate
 
 
 def merge(arguments: Namespace) -> int:

@@ -12,7 +12,7 @@ from runner.commands.output import emit
 from runner.commands.verifying import bundle_folder, expected_protocol, trust_of
 from runner.errors import EXIT_OK, BundleError
 from runner.report.benchmark import benchmark_page
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 
 
 def report(arguments: Namespace) -> int:

@@ -17,8 +17,8 @@ from runner.commands.output import table, tell
 from runner.commands.running import signing_key
 from runner.commands.verifying import bundle_folder, expected_protocol, signatures_of, trust_of
 from runner.compare import Verdict
-from runner.drift import DriftRequest, look
-from runner.drift_text import difference_text
+from runner.drift.audit import DriftRequest, look
+from runner.drift.text import difference_text
 from runner.engine.api import Engine
 from runner.engine.docker import DockerEngine
 from runner.errors import (

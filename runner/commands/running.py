@@ -21,7 +21,7 @@ from runner.progress import Mode, make_reporter
 from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from runner.workspace import stem
 
 PASSPHRASE = "SEALBENCH_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value

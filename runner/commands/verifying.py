@@ -17,7 +17,7 @@ from runner.commands.output import emit
 from runner.errors import EXIT_OK, BundleError, UsageError, Where
 from runner.protocol.load import Protocol, load_protocol
 from runner.trust import Trust
-from runner.verify import LEVELS, VerifyReport, VerifyRequest, locate, verify_bundle
+from runner.verify.bundle import LEVELS, VerifyReport, VerifyRequest, locate, verify_bundle
 
 _PROTOCOL_ID = re.compile(r"sha256:[0-9a-f]{64}")
 MARKS = {True: "yes", False: "NO", None: "-"}

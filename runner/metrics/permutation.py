@@ -33,14 +33,20 @@ class Terms(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """Two methods on one metric: their terms on every dataset, in the same order."""
+    """Two methods on one metric: their terms on every dataset, in the same order.
+
+    ``shared``: a block is the same thing in every dataset (a reviewer in ten versions of the
+    profiles), so it is exchanged in all of them or in none.
+    """
 
     first: Sequence[Terms]
     second: Sequence[Terms]
+    shared: bool = False
 
 
 def p_values(contests: Sequence[Contest], *, seed: int) -> list[float]:
-    """Return the two-sided p-value of each contest; all are over the same blocks.
+    """Return the two-sided p-value of each contest; all are over the same blocks, all shared
+    between datasets or none.
 
     The statistic is the mean over datasets of the difference of the two quotients.
     """
@@ -56,19 +62,20 @@ def p_values(contests: Sequence[Contest], *, seed: int) -> list[float]:
     fixed = not moves.any()
     hits = np.zeros(len(contests), dtype=np.int64)
     total = 0
-    starts = _starts(sizes)
-    for swaps in _swaps(int(starts[-1]), seed):
+    starts, shared = _starts(sizes), contests[0].shared
+    blocks = starts[1] if shared else starts[-1]
+    for swaps in _swaps(blocks, seed):
         total += len(swaps)
         statistic = np.zeros((len(swaps), len(contests)))
         for at, (begin, end) in enumerate(pairwise(starts)):
-            part = swaps[:, begin:end]
+            part = swaps if shared else swaps[:, begin:end]
             shift = part @ gains[begin:end]
             move = 0.0 if fixed else part @ moves[begin:end]
             ends = np.array([one.totals[at] for one in joined])
             statistic += _quotient(ends[:, 0] + shift, ends[:, 1] + move)
             statistic -= _quotient(ends[:, 2] - shift, ends[:, 3] - move)
         hits += (np.abs(statistic / len(sizes)) >= observed - TOLERANCE).sum(axis=0)
-    exact = int(starts[-1]) <= EXACT_BLOCKS
+    exact = blocks <= EXACT_BLOCKS
     found = hits / total if exact else (hits + 1) / (total + 1)
     return [float(value) for value in found]
 

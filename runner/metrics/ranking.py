@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from runner.metrics.qrels import Qrels
-    from runner.retrieval_rows import RetrievalRow
+    from runner.rows.retrieval import RetrievalRow
 
 Ints: TypeAlias = "NDArray[int64]"
 Floats: TypeAlias = "NDArray[float64]"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy import bool_, float64, int64
     from numpy.typing import NDArray
 
-    from runner.retrieval_rows import RetrievalRow
+    from runner.rows.retrieval import RetrievalRow
 
 #: With more relevant documents than this in one unordered ranking, sort instead of counting.
 COUNT_AT_MOST = 8

@@ -17,8 +17,8 @@ from runner.report.curves import curves_of
 from runner.report.page import Cell, Html, Section, code, figure, page, paragraph, table
 from runner.report.words import better_word, interval, metric_name, number, settings, verdict
 from runner.schema_faults import suggest
-from runner.verify import VerifyReport
-from runner.verify_documents import Documents
+from runner.verify.bundle import VerifyReport
+from runner.verify.documents import Documents
 
 #: Metrics that are drawn as bars beside each other, by task.
 BARS = {

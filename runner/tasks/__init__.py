@@ -24,11 +24,6 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
 }
 
 
-def task_names() -> tuple[str, ...]:
-    """Return the names of all tasks."""
-    return tuple(_MODULES)
-
-
 def tasks_of(category: str) -> tuple[str, ...]:
     """Return the tasks of a benchmark's category; ``ProtocolError`` for a name that is none."""
     if category not in CATEGORIES:

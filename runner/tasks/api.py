@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol as FrozenProtocol
     from runner.protocol.load import ProtocolDataset
-    from runner.row_faults import FaultLog
-    from runner.rows import RowChecker
+    from runner.rows.faults import FaultLog
+    from runner.rows.read import RowChecker
 
 
 class Dataset(Protocol):
@@ -76,7 +76,8 @@ class SplitScore:
     ``bootstrap.RESAMPLES`` resamples, equal draws for every method) or, for a plain mean, from
     ``samples`` (the values that the mean is over). ``linear``: its limits are interpolated between
     replicates, as numpy does by default; else they are those of the nearest rank. ``ratios`` say
-    what two methods are compared on, where ``samples`` do not.
+    what two methods are compared on, where ``samples`` do not; with ``shared_blocks`` their blocks
+    are the same ones, in the same order, in every dataset of the task.
     """
 
     split: str
@@ -87,6 +88,7 @@ class SplitScore:
     replicates: Mapping[str, NDArray[float64]] = field(default_factory=dict)
     linear: bool = False
     ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    shared_blocks: bool = False
     summary: Mapping[str, Any] | None = None
 
 

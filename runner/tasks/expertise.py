@@ -28,10 +28,10 @@ from runner.protocol.splits import split_ids as ids_of_splits
 from runner.tasks.expertise_inputs import share_inputs, write_blind_inputs
 
 if TYPE_CHECKING:
-    from runner.expertise_rows import ExpertiseRows
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol, ProtocolDataset
-    from runner.row_faults import FaultLog
+    from runner.rows.expertise import ExpertiseRows
+    from runner.rows.faults import FaultLog
     from runner.tasks.expertise_score import UnitScorer
 
 __all__ = [
@@ -177,7 +177,7 @@ def import_rows(
 
 def row_checker() -> ExpertiseRows:
     """Return a checker that knows no ids."""
-    from runner.expertise_rows import ExpertiseRows
+    from runner.rows.expertise import ExpertiseRows
 
     return ExpertiseRows(None)
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from runner.datasets.reviewers import ExpertiseDataset
-from runner.row_faults import FaultLog, RowRefused
-from runner.rows import file_lines
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.read import file_lines
 from runner.strict_json import strict_loads
 
 MAX_BYTES = 512 << 20

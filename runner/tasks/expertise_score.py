@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from runner.datasets.lines import FileDigest
 from runner.datasets.reviewers import ExpertiseDataset
-from runner.expertise_rows import ExpertiseIds, ExpertiseRow, ExpertiseRows
 from runner.metrics.kendall import RatedPapers, replicates
 from runner.metrics.top_papers import Judge
 from runner.model import RowsReport
 from runner.protocol.load import Protocol
 from runner.protocol.splits import split_ids, union_of
-from runner.tasks.api import SplitScore, UnitScores
+from runner.rows.expertise import ExpertiseIds, ExpertiseRow, ExpertiseRows
+from runner.tasks.api import Ratio, SplitScore, UnitScores
 
 HEADER = ("reviewer_id", "paper_id", "rating", "score")
 
 
 class UnitScorer:
-    """Scores the rows of one unit; give ``checker()`` and ``add`` to ``rows.read_rows``."""
+    """Scores the rows of one unit; give ``checker()`` and ``add`` to ``rows.read.read_rows``."""
 
     def __init__(
         self,
@@ -108,6 +108,7 @@ class UnitScorer:
         scores = np.concatenate([self._scores[who] for who in people])
         ratios = judge.ratios(scores)
         values = {metric: ratio.value() for metric, ratio in ratios.items()}
+        measured = {name: ratio for name, ratio in ratios.items() if values[name] is not None}
         return SplitScore(
             split=name,
             queries=len(people),
@@ -117,11 +118,10 @@ class UnitScorer:
                 for metric, value in values.items()
                 if value is None
             },
-            replicates=replicates(
-                {metric: ratio for metric, ratio in ratios.items() if values[metric] is not None},
-                seed=self._protocol.seed,
-            ),
+            replicates=replicates(measured, seed=self._protocol.seed),
             linear=True,
+            ratios={name: Ratio(*ratio) for name, ratio in measured.items()},
+            shared_blocks=True,
             summary={"ties": judge.ties(scores)},
         )
 

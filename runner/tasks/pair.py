@@ -16,9 +16,9 @@ from runner.tasks.pair_inputs import share_inputs, write_blind_inputs
 
 if TYPE_CHECKING:
     from runner.manifest import FreezeDataset, FreezeManifest
-    from runner.pair_rows import PairRows
     from runner.protocol.load import Protocol, ProtocolDataset
-    from runner.row_faults import FaultLog
+    from runner.rows.faults import FaultLog
+    from runner.rows.pair import PairRows
     from runner.tasks.pair_score import UnitScorer
 
 __all__ = [
@@ -172,7 +172,7 @@ def import_rows(
 
 def row_checker() -> PairRows:
     """Return a checker that knows no ids."""
-    from runner.pair_rows import PairRows
+    from runner.rows.pair import PairRows
 
     return PairRows(None)
 

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from runner.row_faults import FaultLog, RowRefused
-from runner.rows import file_lines
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.read import file_lines
 from runner.strict_json import strict_loads
 from runner.tasks.pair_dataset import PairDataset
 

@@ -35,8 +35,8 @@ from runner.metrics.pair_resamples import (
     replicates,
 )
 from runner.model import RowsReport
-from runner.pair_rows import PairRow, PairRows
 from runner.protocol.load import Protocol
+from runner.rows.pair import PairRow, PairRows
 from runner.tasks.api import Ratio, SplitScore, UnitScores
 from runner.tasks.pair_dataset import PairDataset
 from runner.tasks.pair_policies import FIXED, threshold_of
@@ -51,7 +51,7 @@ FITTED = "the threshold was fitted on part of these pairs"
 
 
 class UnitScorer:
-    """Scores the rows of one unit; give ``checker()`` and ``add`` to ``rows.read_rows``."""
+    """Scores the rows of one unit; give ``checker()`` and ``add`` to ``rows.read.read_rows``."""
 
     def __init__(
         self,

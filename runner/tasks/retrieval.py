@@ -23,8 +23,8 @@ from runner.tasks.retrieval_inputs import write_blind_inputs as write_inputs
 if TYPE_CHECKING:
     from runner.manifest import FreezeDataset, FreezeManifest
     from runner.protocol.load import Protocol, ProtocolDataset
-    from runner.retrieval_rows import RetrievalRows
-    from runner.row_faults import FaultLog
+    from runner.rows.faults import FaultLog
+    from runner.rows.retrieval import RetrievalRows
     from runner.tasks.api import InputReport, TaskOptions
     from runner.tasks.retrieval_score import UnitScorer
 
@@ -196,7 +196,7 @@ def import_rows(
 
 def row_checker() -> RetrievalRows:
     """Return a checker that knows no ids."""
-    from runner.retrieval_rows import RetrievalRows
+    from runner.rows.retrieval import RetrievalRows
 
     return RetrievalRows(None)
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from runner.row_faults import FaultLog, RowRefused
-from runner.rows import file_lines
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.read import file_lines
 from runner.strict_json import strict_loads
 from runner.tasks.code_collection import Collection
 from runner.trec import trec_to_rows

@@ -21,7 +21,7 @@ from runner.model import RowsReport
 from runner.protocol.load import Protocol
 from runner.protocol.policies import EXCLUDE
 from runner.protocol.splits import ALL, TEST, split_ids, union_of
-from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows
+from runner.rows.read import RetrievalIds, RetrievalRow, RetrievalRows
 from runner.tasks.api import SplitScore, UnitScores, per_query_path
 from runner.tasks.code_collection import CodeRetrievalDataset, Collection
 from runner.tasks.retrieval_artifact import ScoreArtifact
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class UnitScorer:
     """Scores the rows of one unit; a context manager, since the artifact holds a file open.
 
-    Give ``checker()`` and ``add`` to ``rows.read_rows``, then ask ``result`` with its report.
+    Give ``checker()`` and ``add`` to ``rows.read.read_rows``, then ask ``result`` with its report.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from runner.model import Evidence, Outcome
 from runner.outcome import classify
 from runner.purge import purge
 from runner.request import UnitRequest
-from runner.retrieval_rows import RetrievalIds, RetrievalRows
+from runner.rows.retrieval import RetrievalIds, RetrievalRows
 from runner.signals import CancelToken
 from runner.supervisor import Platform, run_unit
 from tests.unit.units import request

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from runner.rowform import RowsDigest
+from runner.rows.form import RowsDigest
 from tests.conftest import ENGINE_REQUIRED
 from tests.private_engine import NoPrivateEngineError, private_engine
 from tools.container import build_command, clean_wheels, download_command, own_base

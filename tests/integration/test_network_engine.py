@@ -22,7 +22,7 @@ from runner.progress import make_reporter
 from runner.protocol.load import Protocol
 from runner.run import Host, RunOptions, RunResult, run_manifest
 from runner.signals import CancelToken
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from tests.llm_server import KEY, LlmServer
 from tests.sealed import DATA_ROOT, PROTOCOL, TRUST
 from tests.sealed import KEY as SIGNING_KEY

@@ -1,4 +1,4 @@
-"""Cells of a matrix are one code: they share a cache, by turns, and nobody else does."""
+"""Commands and settings of one image share a cache, by turns, and nobody else does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def remembering(mounts: Mapping[str, Path]) -> None:
     overlap(mounts)
 
 
-def test_cells_share_a_cache_by_turns_and_others_do_not(tmp_path: Path) -> None:
+def test_methods_of_one_image_share_a_cache_by_turns(tmp_path: Path) -> None:
     box = sandbox(
         tmp_path, "plain", scripts={name: does(remembering) for name in ("plain", "cells")}
     )
@@ -34,17 +34,14 @@ def test_cells_share_a_cache_by_turns_and_others_do_not(tmp_path: Path) -> None:
         for record in result.outcomes
     }
     assert all(record.outcome.value == "ok" for record in result.outcomes)
-    cells = [found[f"cells.{size}"] for size in (1, 2, 3)]
-    starts = [before for before, _ in cells]
+    starts = [before for before, _ in found.values()]
     # One starts cold, and every other one with what another left.
     assert starts.count(None) == 1
-    assert {before for before in starts if before} < {after for _, after in cells}
-    assert len({after for _, after in cells}) == 3
-    assert found["plain"][0] is None
-    methods = {method.name: method for method in result.resolved.plan.methods}
-    ids = {name: cache_id(method) for name, method in methods.items()}
-    assert len(set(ids.values())) == 2
-    assert len({method.method_id for method in methods.values()}) == 4
+    assert {before for before in starts if before} < {after for _, after in found.values()}
+    assert len({after for _, after in found.values()}) == 4
+    methods = result.resolved.plan.methods
+    assert len({cache_id(method) for method in methods}) == 1
+    assert len({method.method_id for method in methods}) == 4
 
 
 def test_a_method_with_hosts_to_reach_has_a_cache_of_its_own(tmp_path: Path) -> None:
@@ -53,4 +50,6 @@ def test_a_method_with_hosts_to_reach_has_a_cache_of_its_own(tmp_path: Path) -> 
     box = sandbox(tmp_path, "overlap")
     method = box.run().resolved.plan.methods[0]
     online = replace(method, network=NetworkPolicy(allow=("example.invalid",)))
-    assert cache_id(online) != cache_id(method)
+    assert method.image is not None
+    elsewhere = replace(method, image=replace(method.image, image_id=f"sha256:{'9' * 64}"))
+    assert len({cache_id(one) for one in (method, online, elsewhere)}) == 3

@@ -25,7 +25,7 @@ from runner.compare_rows import RowsComparison, compare_rows, first_difference, 
 from runner.errors import ProtocolError
 from runner.model import Outcome, Unit
 from runner.protocol.load import parse_protocol
-from runner.rowform import RowsDigest, key_field, parse_row, row_digest, shape_of
+from runner.rows.form import RowsDigest, key_field, parse_row, row_digest, shape_of
 from runner.schemas import kinds
 from tests.unit.beir_files import write_beir
 from tests.unit.protocol_samples import frozen

@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.determinism import nondeterministic_lines
 from runner.ids import unit_seed
-from runner.verify_scores import compare_results
+from runner.verify.scores import compare_results
 from tests.sealed import Sandbox, does, sandbox, write_rows
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from runner.compare import Verdict
-from runner.drift import DriftRequest, Look, look
-from runner.drift_history import append_history, clock_notes, read_history
-from runner.drift_text import difference_text, trend_svg
+from runner.drift.audit import DriftRequest, Look, look
+from runner.drift.history import append_history, clock_notes, read_history
+from runner.drift.text import difference_text, trend_svg
 from runner.engine.fake import FakeEngine, Script
 from runner.engine.fake_cgroups import FakeCgroups
 from runner.engine.lease import own_lease

@@ -17,7 +17,6 @@ from runner.engine.api import ContainerSpec
 from runner.engine.fake import FakeEngine, Script
 from runner.engine.fake_cgroups import FakeCgroups
 from runner.errors import ProtocolError
-from runner.expertise_rows import ExpertiseIds, ExpertiseRows
 from runner.keys import SigningKey
 from runner.manifest import load_freeze_manifest
 from runner.progress import make_reporter
@@ -25,14 +24,15 @@ from runner.protocol.bind import bind
 from runner.protocol.freeze import freeze
 from runner.protocol.load import Protocol, load_protocol, parse_protocol
 from runner.purge import purge
-from runner.row_faults import FaultLog, RowRefused
-from runner.rows import read_rows
+from runner.rows.expertise import ExpertiseIds, ExpertiseRows
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.read import read_rows
 from runner.run import Host, RunOptions, RunResult, run_manifest
 from runner.schemas import iter_faults
 from runner.signals import CancelToken
 from runner.tasks import expertise
 from runner.tasks.api import TaskOptions
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from tests.sealed import IMAGE, KEY, TRUST, does, write_rows
 from tests.unit.reviewer_files import PEOPLE, write_compact, write_counts
 

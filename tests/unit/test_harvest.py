@@ -19,7 +19,7 @@ from runner.errors import StorageError
 from runner.harvest import Harvest, harvest
 from runner.outcome import classify
 from runner.purge import purge
-from runner.retrieval_rows import RetrievalIds, RetrievalRows
+from runner.rows.retrieval import RetrievalIds, RetrievalRows
 from tests.unit.test_outcome import DONE
 from tests.unit.test_purge import as_an_ordinary_user, build_chain
 from tests.unit.units import LIMITS

@@ -16,11 +16,11 @@ from runner.errors import DataError, EngineError, ManifestError
 from runner.imports import digest_file
 from runner.model import Outcome
 from runner.progress import make_reporter
-from runner.row_faults import FaultLog, RowRefused
+from runner.rows.faults import FaultLog, RowRefused
 from runner.run import Host, RunOptions, RunResult, run_manifest
 from runner.signals import CancelToken
 from runner.tasks import retrieval_import
-from runner.verify import VerifyReport
+from runner.verify.bundle import VerifyReport
 from tests.sealed import DATA_ROOT, KEY, PROTOCOL, Sandbox, sandbox
 
 

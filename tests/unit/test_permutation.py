@@ -96,6 +96,21 @@ def test_datasets_weigh_alike_whatever_their_sizes() -> None:
     assert p_values([better], seed=0) == pytest.approx([0.5])
 
 
+def test_shared_blocks_are_exchanged_in_every_dataset_or_in_none() -> None:
+    source = np.random.default_rng(5)
+    versions = [source.random((2, 6)) for _ in range(3)]
+    contest = Contest(
+        [mean_terms(first) for first, _ in versions],
+        [mean_terms(second) for _, second in versions],
+        shared=True,
+    )
+    # Versions of one size have one denominator: the mean over them is one sample of six.
+    means = np.mean(versions, axis=0)
+    assert p_values([contest], seed=0) == pytest.approx([enumerate_means(means[0], means[1])])
+    apart = contest._replace(shared=False)
+    assert p_values([apart], seed=0) != p_values([contest], seed=0)
+
+
 def test_a_great_many_blocks_are_joined() -> None:
     source = np.random.default_rng(6)
     first = source.random(3 * MAX_BLOCKS)

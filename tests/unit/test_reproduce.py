@@ -28,7 +28,7 @@ from runner.reproduction import difference_lines
 from runner.run import Host
 from runner.signals import CancelToken
 from runner.trust import KeyRole, KeyStatus, Trust, TrustedKey
-from runner.verify import VerifyReport, VerifyRequest, verify_bundle
+from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from tests.sealed import (
     DATA_ROOT,
     KEY,

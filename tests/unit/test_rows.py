@@ -15,10 +15,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner import retrieval_rows, row_faults, schemas
-from runner import rows as rows_module
-from runner.row_faults import FaultLog, RowRefused
-from runner.rows import RetrievalIds, RetrievalRow, RetrievalRows, RowsResult, read_rows
+from runner import schemas
+from runner.rows import faults as row_faults
+from runner.rows import read as rows_module
+from runner.rows import retrieval as retrieval_rows
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.read import RetrievalIds, RetrievalRow, RetrievalRows, RowsResult, read_rows
 from runner.strict_json import strict_loads
 
 IDS = RetrievalIds.of(["q1", "q2", "q3", "q:4"], ["a", "b", "c", "http://d:1/", "é", "],["])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from runner.metrics.ranks import RankedBlock
 from runner.metrics.summary import SummaryBuilder, latency_summary, nearest_rank
-from runner.retrieval_rows import RetrievalRow
+from runner.rows.retrieval import RetrievalRow
 
 
 def row(

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from runner.model import RowsReport
-from runner.pair_rows import PairRow, PairRows
 from runner.protocol.bind import bind
-from runner.row_faults import FaultLog, RowRefused
-from runner.rows import read_rows
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.pair import PairRow, PairRows
+from runner.rows.read import read_rows
 from runner.schemas import iter_faults
 from runner.tasks import task_module
 from runner.tasks.api import SplitScore, TaskOptions

@@ -218,7 +218,9 @@ def test_map_and_mrr_need_full_rankings(
     lengths: tuple[int, ...],
     full: bool,
 ) -> None:
-    monkeypatch.setattr("runner.rows.BLOCK_ROWS", 1)  # a later block may show what the first hid
+    monkeypatch.setattr(
+        "runner.rows.read.BLOCK_ROWS", 1
+    )  # a later block may show what the first hid
     bench = Bench(
         tmp_path,
         metrics=("ndcg_at_3", "map", "mrr"),

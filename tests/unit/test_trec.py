@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import row_faults, trec
-from runner.row_faults import FaultLog
-from runner.rows import RetrievalIds, RetrievalRows, read_rows, trec_to_rows
+from runner import trec
+from runner.rows import faults as row_faults
+from runner.rows.faults import FaultLog
+from runner.rows.read import RetrievalIds, RetrievalRows, read_rows, trec_to_rows
 
 
 def convert(data: bytes) -> tuple[dict[str, Any], list[tuple[int, str]]]:

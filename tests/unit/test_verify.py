@@ -309,7 +309,7 @@ def test_any_unsigned_change_is_refused_and_named(copy: Sandbox) -> None:
 
 
 def test_the_reference_validator_agrees(sealed: Sandbox) -> None:
-    from runner.verify import VerifyRequest, verify_bundle
+    from runner.verify.bundle import VerifyRequest, verify_bundle
     from tests.sealed import DATA_ROOT, protocol
 
     report = verify_bundle(

@@ -12,7 +12,7 @@ from runner.manifest import RunManifest, load_run_manifest
 from runner.model import MethodPlan, Plan
 from runner.plan import build_plan
 from runner.protocol.load import load_protocol
-from runner.verify_declared import declared_faults
+from runner.verify.declared import declared_faults
 from tests.sealed import ROOT
 
 LOCKS = load_locks(local=None)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 
 _KEYS = {"pair_id", "score", "error"}
 _NUMBER_TYPES = frozenset({int, float})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from runner.canonical import MAX_SAFE_INTEGER
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.schema_faults import shown
 
 _KEYS = {"reviewer_id", "scores", "error"}

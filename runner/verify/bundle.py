@@ -26,8 +26,8 @@ from runner.bundle.reviews import (
 )
 from runner.protocol.load import Protocol
 from runner.trust import Trust
-from runner.verify_documents import Documents, read_documents
-from runner.verify_reproduction import read_reproduction
+from runner.verify.documents import Documents, read_documents
+from runner.verify.reproduction import read_reproduction
 
 MAX_FAULTS = 100
 LEVELS = ("intact", "recomputed", "reproduced")
@@ -165,7 +165,7 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
 def _recompute(
     request: VerifyRequest, view: BundleView, documents: Documents | None, faults: list[Fault]
 ) -> Level:
-    from runner.verify_scores import ScoreCheck
+    from runner.verify.scores import ScoreCheck
 
     if documents is None:
         return Level(holds=None, detail="the documents could not be read")

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Generic, Protocol, TypeVar, cast
 
 from runner import schemas
 from runner.model import RowsReport
-from runner.retrieval_rows import MAX_RANKING, RetrievalIds, RetrievalRow, RetrievalRows
-from runner.row_faults import FaultLog, RowRefused
+from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.retrieval import MAX_RANKING, RetrievalIds, RetrievalRow, RetrievalRows
 from runner.schema_faults import shown
 from runner.strict_json import strict_loads
 from runner.trec import trec_to_rows

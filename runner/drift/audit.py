@@ -20,8 +20,8 @@ from runner.bundle.read import open_bundle
 from runner.clock import Clock, SystemClock
 from runner.compare import Verdict
 from runner.compare_rows import shortened
-from runner.drift_history import SCHEMA, append_history, clock_notes, read_history
-from runner.drift_text import difference_text, trend_svg
+from runner.drift.history import SCHEMA, append_history, clock_notes, read_history
+from runner.drift.text import difference_text, trend_svg
 from runner.errors import SealbenchError
 from runner.exclusive import exclusive
 from runner.progress import Reporter

@@ -23,12 +23,12 @@ from runner.metrics.direction import lower_is_better
 from runner.model import Outcome, RowsReport, Unit, UnitOutcome
 from runner.protocol.splits import ids_sha256, split_order
 from runner.results import competition_ranks
-from runner.rows import RowChecker, file_lines, read_rows
+from runner.rows.read import RowChecker, file_lines, read_rows
 from runner.scoring import import_notes, outcome_notes, results_document, score_run
 from runner.tasks import task_module
 from runner.tasks.api import Dataset, Scorer, Task, UnitScores, per_query_path
-from runner.verify_comparisons import comparison_faults
-from runner.verify_documents import Documents, row_parts, unit_files
+from runner.verify.comparisons import comparison_faults
+from runner.verify.documents import Documents, row_parts, unit_files
 
 #: Two correct computations may differ in the last bits: another order of additions.
 RELATIVE, ABSOLUTE = 1e-9, 1e-12

@@ -14,7 +14,7 @@ from math import hypot
 from typing import Any, NamedTuple
 
 from runner.canonical import MAX_SAFE_INTEGER
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.schema_faults import shown
 
 #: The bounds of schemas/row-retrieval.v1.schema.json; a test compares them.

@@ -14,7 +14,7 @@ from runner.bundle.documents import parse_canonical
 from runner.bundle.read import BundleView
 from runner.errors import BundleError
 from runner.reproduction import NAME, contradictions
-from runner.verify_documents import Documents
+from runner.verify.documents import Documents
 
 
 def read_reproduction(

@@ -27,12 +27,12 @@ from runner.outcome import classify
 from runner.plan_document import plan_from_document
 from runner.protocol.load import Protocol, parse_protocol
 from runner.records import outcome_from_record, outcome_line
-from runner.row_faults import RowRefused
+from runner.rows.faults import RowRefused
 from runner.schemas import validate
 from runner.strict_json import strict_loads
-from runner.verify_claims import claims_faults
-from runner.verify_declared import declared_faults
-from runner.verify_freeze import FrozenRun, freeze_faults
+from runner.verify.claims import claims_faults
+from runner.verify.declared import declared_faults
+from runner.verify.freeze import FrozenRun, freeze_faults
 from runner.workspace import stem
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""Is what was measured before still what is measured now? Re-executions on a schedule."""

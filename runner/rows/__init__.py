@@ -1,0 +1,1 @@
+"""What methods emit: one JSON object a line, checked before anything believes it."""
