@@ -21,7 +21,7 @@ from runner.harvest_recording import MAX_BYTES as MAX_RECORDED
 from runner.harvest_recording import RECORDED, copy_recording
 from runner.model import Limits, RowsReport
 from runner.outwatch import FOLDER_FLAGS, OutputWatch
-from runner.parts import Part, PartWriter
+from runner.parts import PartWriter
 from runner.rows.faults import FaultLog
 from runner.rows.read import RowChecker, file_lines, read_rows, trec_to_rows
 from runner.secret_scan import MARK, Needles
@@ -57,7 +57,6 @@ class Harvest:
 
     rows: RowsReport | None
     source: str | None
-    parts: tuple[Part, ...]
     refused: tuple[str, ...]
 
 
@@ -85,7 +84,7 @@ def harvest(  # noqa: PLR0913 - independent options, by keyword only
         folder = os.open(out_dir, FOLDER_FLAGS)
     except OSError as error:  # the method may have taken its own folder's rights away
         refused = f"/out cannot be opened: {os.strerror(error.errno or 0)}"
-        return Harvest(rows=None, source=None, parts=(), refused=(refused,))
+        return Harvest(rows=None, source=None, refused=(refused,))
     try:
         name, found = _pick(folder, limits.output_bytes)
         found = _without_secret(found, needles)
@@ -99,7 +98,7 @@ def harvest(  # noqa: PLR0913 - independent options, by keyword only
         os.close(folder)
     PartWriter(rows_dir)  # parts of an earlier attempt are not of this one
     refused_rows = () if found is None else (f"{name}: {found}",)
-    return Harvest(rows=None, source=None, parts=(), refused=(*refused_rows, *others))
+    return Harvest(rows=None, source=None, refused=(*refused_rows, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,15 +173,15 @@ def _copy(
         result = read_rows(
             _lines(source), checker, sink=writer.write, on_block=on_block, faults=source.faults
         )
-        parts = writer.commit()
+        writer.commit()
     except OSError as error:  # of the source: the writer's own are StorageErrors
         writer.discard()
         reason = f"{source.source_name}: reading failed: {os.strerror(error.errno or 0)}"
-        return Harvest(rows=None, source=None, parts=(), refused=(reason, *others))
+        return Harvest(rows=None, source=None, refused=(reason, *others))
     except BaseException:
         writer.discard()
         raise
-    return Harvest(rows=result.report, source=source.source_name, parts=parts, refused=others)
+    return Harvest(rows=result.report, source=source.source_name, refused=others)
 
 
 def _lines(source: _Source) -> Iterator[bytes]:

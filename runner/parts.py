@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import StorageError
@@ -15,16 +13,6 @@ from runner.errors import StorageError
 MAX_PART_BYTES = 1 << 30
 _PART = re.compile(r"part-[0-9]{5}\.jsonl(\.new)?")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One finished part file; ``sha256`` is plain hex."""
-
-    path: Path
-    size: int
-    sha256: str
-    rows: int
 
 
 class PartWriter:
@@ -55,7 +43,7 @@ class PartWriter:
         except OSError as error:
             raise storage_error(error) from error
 
-    def commit(self) -> tuple[Part, ...]:
+    def commit(self) -> None:
         """Make every part durable, then give all of them their names."""
         try:
             for part in self._parts:
@@ -66,7 +54,6 @@ class PartWriter:
                 sync_folder(self._folder)
         except OSError as error:
             raise storage_error(error) from error
-        return tuple(part.finished() for part in self._parts)
 
     def discard(self) -> None:
         """Remove what was written; never raises."""
@@ -93,8 +80,7 @@ class _NewPart:
 
     def __init__(self, path: Path) -> None:
         self.path, self.new_path = path, path.with_name(f"{path.name}.new")
-        self.size = self._rows = 0
-        self._digest = hashlib.sha256()
+        self.size = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd: int | None = os.open(self.new_path, flags, 0o644)
         os.fchmod(self._fd, 0o644)  # whatever the umask
@@ -104,8 +90,6 @@ class _NewPart:
         while view and self._fd is not None:
             view = view[os.write(self._fd, view) :]
         self.size += len(lines)
-        self._rows += lines.count(b"\n")
-        self._digest.update(lines)
 
     def settle(self) -> None:
         if self._fd is not None:
@@ -116,11 +100,6 @@ class _NewPart:
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None
-
-    def finished(self) -> Part:
-        return Part(
-            path=self.path, size=self.size, sha256=self._digest.hexdigest(), rows=self._rows
-        )
 
 
 def sync_folder(folder: Path) -> None:

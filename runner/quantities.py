@@ -7,7 +7,6 @@ rather than rounded.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.canonical import MAX_SAFE_INTEGER
@@ -112,11 +111,6 @@ def format_size_bytes(count: int) -> str:
 def format_cpus_milli(milli: int) -> str:
     """Return ``2`` or ``0.5``."""
     return _decimal(milli, 1000)
-
-
-def format_limits(values: Mapping[str, int]) -> dict[str, str]:
-    """Return limits by field name of ``model.Limits`` as people write them."""
-    return {name: format_limit(name, value) for name, value in values.items()}
 
 
 def format_limit(field_name: str, value: int) -> str:

@@ -97,14 +97,6 @@ class YamlDocument:
     faults: tuple[ManifestError, ...] = field(default=())
 
 
-def load_yaml(raw: bytes, file: str) -> YamlDocument:
-    """Return the one document of ``raw`` without a fault, or raise ``ManifestError``."""
-    document = read_yaml(raw, file)
-    if document.faults:
-        raise document.faults[0]
-    return document
-
-
 def read_yaml(raw: bytes, file: str) -> YamlDocument:
     """Return the one document of ``raw`` with its faults: at most 100, in file order.
 

@@ -24,8 +24,6 @@ REQUIRED = (
 MAX_METADATA = 16 << 20  # bytes of a document that is parsed whole
 MAX_FILE = (8 << 30) - 1  # what the 11 octal digits of a ustar header can say
 MAX_FILES = 100_000
-MAX_PART = 1 << 30  # bytes of one shard of rows
-MAX_LINE = 16 << 20  # bytes of one row with its line feed
 MAX_PATH = 100  # the name field of a ustar header
 _SEGMENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import textwrap
 
-from runner.errors import BundleError, Where
 from runner.keys import PublicKey, SigningKey, ssh_string
 
 NAMESPACE = b"sealbench"
@@ -23,34 +22,6 @@ _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 def sign(message: bytes, key: SigningKey) -> bytes:
     """Return the armoured signature file of a message."""
     return _armour(key.public, key.sign(_signed_data(message)))
-
-
-def verify(signature_file: bytes, message: bytes, key: PublicKey) -> None:
-    """Raise ``BundleError`` unless the file is exactly this key's signature of the message.
-
-    Every field but the 64 signature bytes is compared as bytes: another namespace, hash or key
-    type is refused. Only where the lines are wrapped is free (``ssh-keygen`` wraps at 70).
-    """
-    lines = signature_file.decode("ascii", "replace").split("\n")
-    text = "".join(lines[1:-2])
-    try:
-        blob = base64.b64decode(text, validate=True)
-    except ValueError:
-        blob = b""
-    framed = lines[:1] == [_BEGIN] and lines[-2:] == [_END, ""]
-    exact = blob == _blob(key, blob[-64:]) and base64.b64encode(blob).decode() == text
-    if not framed or not exact or not key.verify(blob[-64:], _signed_data(message)):
-        raise BundleError(
-            "sshsig.signature",
-            f"not a signature of manifest.json by key {key.keyid[:16]}",
-            fix="remove the file or get it again; the receipt decides",
-            where=Where(file=FILE),
-        )
-
-
-def allowed_signers_line(principal: str, key: PublicKey) -> str:
-    """Return the line that ``ssh-keygen -Y verify -f`` wants for a signer."""
-    return f'{principal} namespaces="{NAMESPACE.decode()}" {key.openssh()}\n'
 
 
 def _signed_data(message: bytes) -> bytes:

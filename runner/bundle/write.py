@@ -21,7 +21,7 @@ from typing import NoReturn
 from runner import schemas
 from runner.bundle import dsse, durable, paths, sshsig
 from runner.bundle.manifest import BundleManifest, FileEntry, Role
-from runner.bundle.parts import JSONL, SHARD_BYTES, FileKind, Part, Shards
+from runner.bundle.parts import JSONL, FileKind, Part
 from runner.bundle.rocrate import CrateInfo, crate
 from runner.bundle.statement import RunClaims, build_statement
 from runner.canonical import canonical_bytes
@@ -44,7 +44,6 @@ STANDARD = {
     "claims.json": FileKind(Role.CLAIMS, _JSON, "claims"),
     "config-freeze.dsse.json": FileKind(Role.CONFIG_FREEZE, _JSON, "config-freeze"),  # where it is
 }
-ROWS_RETRIEVAL = FileKind(Role.ROWS, JSONL, "row-retrieval")
 SCORES = FileKind(Role.SCORES, "text/csv")
 PER_QUERY = FileKind(Role.PER_QUERY, "text/csv")
 LOG = FileKind(Role.LOG, "application/octet-stream")
@@ -67,10 +66,10 @@ class BundleWriter:
 
     Raises ``StorageError`` at once when ``check_free`` does, when the folder cannot be written or
     when another process stages the same ``bundle_id``. A staging folder that a dead process left is
-    emptied, or kept with ``resume``.
+    emptied.
     """
 
-    def __init__(self, parent: Path, bundle_id: str, *, resume: bool = False) -> None:
+    def __init__(self, parent: Path, bundle_id: str) -> None:
         if _ID.match(bundle_id) is None:
             raise BundleError(
                 "bundle.id", f"{bundle_id[:80]!r} is no id", fix="use a-z, 0-9, dot and dash"
@@ -81,7 +80,7 @@ class BundleWriter:
         self._open: dict[str, Part] = {}
         durable.make_directory(parent)
         check_free(parent)
-        self._lock = _claim_staging(self.staging, resume=resume)
+        self._lock = _claim_staging(self.staging)
 
     def add_bytes(self, path: str, data: bytes, kind: FileKind | None = None) -> FileEntry:
         """Add a whole file; ``kind`` may be left out for the files of ``STANDARD``."""
@@ -99,8 +98,8 @@ class BundleWriter:
                 part.write(block)
         return self._entries[path]
 
-    def open_part(self, path: str, kind: FileKind | None = None, *, resume: bool = False) -> Part:
-        """Open a file to append to. ``resume`` goes on behind the last whole line that is there."""
+    def open_part(self, path: str, kind: FileKind | None = None) -> Part:
+        """Open a new file to append to."""
         paths.check_path(path)
         if path in self._entries or path in self._open:
             _refuse("bundle.duplicate-path", "the file is in the bundle already", path)
@@ -109,13 +108,9 @@ class BundleWriter:
             _refuse("bundle.kind", "no kind was given and the name is not a standard one", path)
         target = self.staging / path
         durable.make_directory(target.parent)
-        part = Part(target, path, described, self._register, resume=resume)
+        part = Part(target, path, described, self._register)
         self._open[path] = part
         return part
-
-    def open_shards(self, prefix: str, kind: FileKind, *, limit: int = SHARD_BYTES) -> Shards:
-        """Open ``<prefix>/part-00000.jsonl``, to be followed by more where it grows too large."""
-        return Shards(lambda path: self.open_part(path, kind), prefix, limit)
 
     def discard(self, path: str) -> None:
         """Remove a file again, registered or not."""
@@ -166,12 +161,6 @@ class BundleWriter:
         return SealedBundle(
             path=self.target, manifest_sha256=sha256, claims=claims, signed=key is not None
         )
-
-    def abandon(self) -> None:
-        """Remove the staging folder and everything in it."""
-        with durable.storage_errors(self.staging):
-            shutil.rmtree(self.staging)
-        self.close()
 
     def close(self) -> None:
         """Let go of the staging folder without removing it; open files are not registered."""
@@ -262,7 +251,7 @@ def write_ssh_signature(signatures: Path, manifest: bytes, key: SigningKey) -> P
     return target
 
 
-def _claim_staging(staging: Path, *, resume: bool) -> int:
+def _claim_staging(staging: Path) -> int:
     """Lock a staging folder for this process and empty what a dead one left in it."""
     with durable.storage_errors(staging):
         with suppress(FileExistsError):
@@ -280,12 +269,11 @@ def _claim_staging(staging: Path, *, resume: bool) -> int:
                 fix="wait for it to end",
                 where=Where(file=str(staging)),
             ) from error
-        if not resume:
-            for child in staging.iterdir():
-                if child.is_dir() and not child.is_symlink():
-                    shutil.rmtree(child)
-                else:
-                    child.unlink()
+        for child in staging.iterdir():
+            if child.is_dir() and not child.is_symlink():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
     return descriptor
 
 

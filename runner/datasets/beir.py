@@ -45,11 +45,6 @@ class Document(NamedTuple):
     title: str
     text: str
 
-    @property
-    def full_text(self) -> str:
-        """What a method retrieves by: title and text joined by one space, stripped."""
-        return f"{self.title} {self.text}".strip()
-
     def line(self) -> bytes:
         """The document as one line of a blind ``corpus.jsonl``."""
         row = {"_id": self.id, "title": self.title, "text": self.text}

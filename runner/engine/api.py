@@ -75,7 +75,6 @@ class ImageInfo:
     os: str
     size_bytes: int
     labels: Mapping[str, str]
-    entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()  # paths that its Dockerfile declares with VOLUME
 

@@ -72,7 +72,6 @@ def image_info(answer: Answer) -> ImageInfo:
         os=str(answer.get("Os") or "linux"),
         size_bytes=int(answer.get("Size") or 0),
         labels={str(key): str(value) for key, value in (config.get("Labels") or {}).items()},
-        entrypoint=tuple(config.get("Entrypoint") or ()),
         command=tuple(config.get("Cmd") or ()),
         volumes=tuple(sorted(str(path) for path in config.get("Volumes") or ())),
     )

@@ -7,7 +7,6 @@ layers' own files as the engine takes it.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import tarfile
@@ -199,12 +198,3 @@ class ArchiveStream(io.RawIOBase):
             self._current.close()
             self._current = None
         super().close()
-
-
-def archive_sha256(image: Image) -> str:
-    """Return the hex digest of the whole archive."""
-    digest = hashlib.sha256()
-    with open_archive(image) as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from numpy import float64
     from numpy.typing import NDArray
@@ -30,55 +30,17 @@ _SMALL_DRAWS, _SMALL_KEPT = 1 << 19, 64
 _LARGE_DRAWS, _LARGE_KEPT = 1 << 23, 2
 
 
-def bootstrap_mean_ci(
-    groups: Sequence[NDArray[float64]],
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-) -> tuple[float, float]:
-    """Return (low, high) of the mean of the groups' means: one group of values a dataset.
-
-    Each group is resampled with replacement on its own; one group gives the interval of a plain
-    mean. The limits are nearest-rank percentiles of the resampled means. Rounding moves a value by
-    at most 2**-(51 - log2 n) of the largest one. Equal seeds and sizes draw equal resamples, so two
-    methods on the same queries are compared on the same draws.
-    ``ValueError`` for no group, an empty group or values that are not finite.
-    """
-    if not groups:
-        raise ValueError("the bootstrap needs a group of values")
-    means = [
-        resampled_means(values, seed=seed, position=position, resamples=resamples)
-        for position, values in enumerate(groups)
-    ]
-    return percentile_interval(sum(means[1:], start=means[0]) / len(groups), confidence)
-
-
-def resampled_means(
-    values: NDArray[float64], *, seed: int, position: int = 0, resamples: int = RESAMPLES
-) -> NDArray[float64]:
-    """Return the mean of each resample, as many as ``resamples``.
-
-    ``position`` tells groups of one seed apart, such as the datasets of a benchmark.
-    """
-    import numpy as np
-
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or not len(sample):
-        raise ValueError("the bootstrap needs 1-D arrays of finite values")
-    sums = resampled_sums(sample[:, None], seed=seed, position=position, resamples=resamples)
-    means: NDArray[float64] = sums[:, 0] / len(sample)
-    return means
-
-
 def resampled_sums(
     columns: NDArray[float64], *, seed: int, position: int = 0, resamples: int = RESAMPLES
 ) -> NDArray[float64]:
     """Return the sum of each column on each resample of the rows: (resamples, columns).
 
-    ``columns`` is (rows, columns). The draws are those of ``resampled_means`` with as many values
-    as there are rows. Exact where a column's values are multiples of one power of two, as the
-    counts and quarter points of ratings are; else rounded as the module says.
+    ``columns`` is (rows, columns). Equal seeds, positions and numbers of rows draw equal resamples,
+    so two methods on the same queries are compared on the same draws; ``position`` tells groups of
+    one seed apart, such as the datasets of a benchmark. Exact where a column's values are multiples
+    of one power of two, as the counts and quarter points of ratings are; else rounding moves a
+    value by at most 2**-(51 - log2 rows) of the largest one.
+    ``ValueError`` for no rows or values that are not finite.
     """
     import numpy as np
 
@@ -102,7 +64,7 @@ def draw_counts(
 ) -> Iterable[NDArray[Any]]:
     """Return blocks of the count matrix (resamples x size): how often each item is drawn.
 
-    The draws are those of ``resampled_means`` and ``resampled_sums`` for as many values.
+    The draws are those of ``resampled_sums`` for as many rows.
     """
     return _counts(_Draws(seed, position, size, resamples))
 

@@ -19,8 +19,6 @@ __all__ = [
     "Confusion",
     "all_metrics",
     "all_positive_f1",
-    "auroc",
-    "average_precision",
     "base_rate",
     "best_threshold",
     "classes",
@@ -62,16 +60,6 @@ def classes(scores: NDArray[float64], positive: NDArray[bool_]) -> Classes:
     import numpy as np
 
     return Classes(np.sort(scores[positive]), np.sort(scores[~positive]))
-
-
-def average_precision(found: Classes) -> float | None:
-    """Return the sum of (R_i - R_i-1) * P_i over distinct scores; None for one-class data."""
-    return ranked(found)[0]
-
-
-def auroc(found: Classes) -> float | None:
-    """Return the area under the ROC curve, ties 1/2; None for one-class data."""
-    return ranked(found)[1]
 
 
 def ranked(found: Classes) -> tuple[float, float] | tuple[None, None]:

@@ -49,12 +49,6 @@ class Qrels:
         return np.array([len(graded) for graded in self.positives], dtype=np.int64)
 
     @cached_property
-    def without_positives(self) -> tuple[str, ...]:
-        """Queries for which nothing is relevant; every metric is 0 there."""
-        pairs = zip(self.query_ids, self.positives, strict=True)
-        return tuple(query for query, graded in pairs if not graded)
-
-    @cached_property
     def ideal(self) -> tuple[NDArray[int64], NDArray[int64], NDArray[float64]]:
         """The best possible rankings, flat: (query position, rank from 1, grade)."""
         import numpy as np

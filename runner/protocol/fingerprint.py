@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.canonical import digest_of
-from runner.tasks.api import Dataset, Task
 
 SCHEMA = "sealbench/fingerprint/v1"
 
@@ -36,8 +35,3 @@ def fingerprint_of(content: Mapping[str, Any]) -> str:
     """Return ``sha256:<hex>`` of a dataset entry's content; other members of it are ignored."""
     members = {name: value for name, value in content.items() if name not in NOT_CONTENT}
     return digest_of({"schema": SCHEMA, **members})
-
-
-def fingerprint(dataset: Dataset, task: Task) -> str:
-    """Return the fingerprint of a loaded dataset."""
-    return fingerprint_of(task.content_of(dataset))

@@ -9,7 +9,6 @@ byte a planned row for uniqueness.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -79,18 +78,12 @@ class RowChecker(Protocol[RowT_co]):
 class RowsResult:
     """What one pass over a row file found.
 
-    ``sha256`` and ``size_bytes`` are of the whole source, ``valid_sha256`` and ``valid_bytes`` of
-    the valid lines, which is what the sink got. They are equal when nothing was refused.
-    ``complete`` is False where so much was refused that the rest was not read; the digests and
+    ``complete`` is False where so much was refused that the rest was not read; ``lines`` and the
     counts then cover what was.
     """
 
     report: RowsReport
     lines: int
-    sha256: str
-    size_bytes: int
-    valid_sha256: str
-    valid_bytes: int
     complete: bool = True
 
 
@@ -160,18 +153,17 @@ class _Reader(Generic[RowT]):
         self._valid = 0
         self._in_long_line = False
         self._complete = True
-        self._lines: list[bytes] = []  # of the current block: as read,
-        self._good: list[bytes] = []  # the valid ones,
-        self._rows: list[RowT] = []  # and what they say
-        self._pending = 0
-        self._hashes = _Hashes()
+        self._good: list[bytes] = []  # the valid lines of the current block,
+        self._rows: list[RowT] = []  # what they say,
+        self._held = 0  # and how many lines
+        self._pending = 0  # of how many bytes were read for it
 
     def read(self, lines: Iterable[bytes]) -> None:
         """Read to the end. The loop is bare: it runs once a row of millions."""
         quick, claim = self._checker.quick, self._keys.claim
         careful, keep, log = self._reference, self._on_block is not None, self._log
         for line in lines:
-            self._lines.append(line)
+            self._held += 1
             self._pending += len(line)
             if self._in_long_line:
                 self._in_long_line = not line.endswith(b"\n")
@@ -195,7 +187,7 @@ class _Reader(Generic[RowT]):
                 self._errors += row[-1] is not None
                 if keep:
                     self._rows.append(row)
-            if self._pending >= BLOCK_BYTES or len(self._lines) >= BLOCK_ROWS:
+            if self._pending >= BLOCK_BYTES or self._held >= BLOCK_ROWS:
                 self._flush()
 
     def result(self) -> RowsResult:
@@ -213,20 +205,15 @@ class _Reader(Generic[RowT]):
                 fault_count=self._log.count,
             ),
             lines=self._number,
-            sha256=self._hashes.all.hexdigest(),
-            size_bytes=self._hashes.all_bytes,
-            valid_sha256=self._hashes.good.hexdigest(),
-            valid_bytes=self._hashes.good_bytes,
             complete=self._complete,
         )
 
     def _flush(self) -> None:
-        lines, good, rows = self._lines, self._good, self._rows
-        self._lines, self._good, self._rows, self._pending = [], [], [], 0
-        copied = self._hashes.update(lines, good)
+        good, rows = self._good, self._rows
+        self._held, self._good, self._rows, self._pending = 0, [], [], 0
         self._valid += len(good)
-        if copied and self._sink is not None:
-            self._sink(copied)
+        if good and self._sink is not None:
+            self._sink(b"".join(good))
         if rows and self._on_block is not None:
             self._on_block(rows)
 
@@ -297,27 +284,3 @@ class _Keys:
 
     def _refuse_duplicate(self, key: str) -> None:
         raise RowRefused("rows.duplicate-id", f"{self._noun} {shown(key)} has a row already")
-
-
-class _Hashes:
-    """SHA-256 of all lines and of the valid ones; one computation until they differ."""
-
-    def __init__(self) -> None:
-        self.all = hashlib.sha256()
-        self.all_bytes = 0
-        self.good = self.all
-        self.good_bytes = 0
-
-    def update(self, lines: list[bytes], good: list[bytes]) -> bytes:
-        """Add one block and return its valid lines as one piece."""
-        data = b"".join(lines)
-        same = len(lines) == len(good)
-        if not same and self.good is self.all:
-            self.good = self.all.copy()
-        self.all.update(data)
-        self.all_bytes += len(data)
-        copied = data if same else b"".join(good)
-        if self.good is not self.all:
-            self.good.update(copied)
-        self.good_bytes += len(copied)
-        return copied

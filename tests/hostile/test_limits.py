@@ -17,8 +17,7 @@ MIB = 1 << 20
 def test_a_well_behaved_method_for_comparison(arena: Arena) -> None:
     verdict = arena.run(WORK)
     assert (verdict.outcome, verdict.reason) == (Outcome.OK, "3 of 3 rows")
-    (part,) = verdict.harvest.parts
-    assert part.path.read_text() == GOOD
+    assert (arena.folder / "rows" / "part-00000.jsonl").read_text() == GOOD
     assert verdict.evidence.cpu_ns is None or verdict.evidence.cpu_ns > 0
     assert verdict.evidence.warnings == ()
 

@@ -9,15 +9,18 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from runner.bundle.manifest import Role
+from runner.bundle.parts import JSONL, FileKind
 from runner.bundle.rocrate import CrateInfo
 from runner.bundle.statement import ImageClaim, MethodClaim, RunClaims
-from runner.bundle.write import LOG, ROWS_RETRIEVAL, SCORES, BundleWriter, SealedBundle
+from runner.bundle.write import LOG, SCORES, BundleWriter, SealedBundle
 from runner.keys import SigningKey
 from runner.model import Limits
 from runner.trust import explicit
 
 PROTOCOL_ID = "sha256:" + "11" * 32
 RUN_ID = "sha256:" + "22" * 32
+ROWS_KIND = FileKind(Role.ROWS, JSONL, "row-retrieval")
 INFO = CrateInfo(name="Tiny run", description="Two queries", licence="https://example.org/licence")
 ROWS = (
     b'{"query_id":"1","ranking":[["a",2.0],["b",1.0]],"latency_ms":1.5,"error":null}\n',
@@ -32,6 +35,11 @@ def signing_key(seed: int = 1) -> SigningKey:
 
 KEY = signing_key()
 TRUST = explicit([KEY.public])
+
+
+def allowed_signers(principal: str) -> str:
+    """Return the file that ``ssh-keygen -Y verify -f`` wants, for the key of these bundles."""
+    return f'{principal} namespaces="sealbench" {KEY.public.openssh()}\n'
 
 
 def claims(**changes: Any) -> RunClaims:
@@ -79,9 +87,9 @@ def stage(writer: BundleWriter, rows: Iterable[bytes] = ROWS) -> None:
         ("images.json", b"{}"),
     ):
         writer.add_bytes(path, data)
-    with writer.open_shards("rows/bm25/tiny", ROWS_RETRIEVAL) as shards:
+    with writer.open_part("rows/bm25/tiny/part-00000.jsonl", ROWS_KIND) as part:
         for row in rows:
-            shards.write_line(row)
+            part.write(row)
     writer.add_bytes("scores/bm25/tiny.csv", b"query_id,document_id,relevance,score\n", SCORES)
     writer.add_bytes("logs/bm25/tiny.stdout.log", b"\xff raw \x00 bytes", LOG)
     writer.add_bytes("logs/bm25/tiny.stderr.log", b"", LOG)

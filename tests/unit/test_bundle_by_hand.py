@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.bundle import dsse, sshsig
+from runner.bundle import dsse
 from runner.bundle.documents import canonical_object
 from runner.canonical import canonical_bytes
-from tests.unit.bundle_files import KEY, PROTOCOL_ID, seal, signing_key
+from tests.unit.bundle_files import KEY, PROTOCOL_ID, allowed_signers, seal, signing_key
 
 SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "verify-by-hand.sh"
 
@@ -114,7 +114,7 @@ def test_a_spoiled_bundle_does_not(bundle: Path, spoil: Callable[[Path], None]) 
 
 
 def test_ssh_keygen_verifies_the_signature_beside_the_bundle(sealed: Path, tmp_path: Path) -> None:
-    (tmp_path / "allowed").write_text(sshsig.allowed_signers_line("me@example.org", KEY.public))
+    (tmp_path / "allowed").write_text(allowed_signers("me@example.org"))
     manifest = (sealed / "manifest.json").read_bytes()
     for message, good in ((manifest, True), (manifest + b" ", False)):
         done = subprocess.run(

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from runner import schemas
-from runner.bundle import durable, paths
+from runner.bundle import durable
 from runner.bundle.manifest import Role, parse_manifest
-from runner.bundle.parts import line_problem
 from runner.bundle.read import examine
-from runner.bundle.write import LOG, ROWS_RETRIEVAL, SCORES, BundleWriter
+from runner.bundle.write import LOG, SCORES, BundleWriter
 from runner.errors import BundleError, SealbenchError, StorageError
 from tests.unit.bundle_files import (
     INFO,
@@ -165,96 +164,6 @@ def test_what_a_dead_process_left_is_emptied(tmp_path: Path) -> None:
     sealed = seal(tmp_path)
     assert faults_of(sealed.path) == []
     assert "link" not in names(sealed.path)
-
-
-def test_abandoning_leaves_nothing(tmp_path: Path) -> None:
-    with BundleWriter(tmp_path, "test") as writer:
-        stage(writer)
-        writer.abandon()
-    assert names(tmp_path) == []
-
-
-def test_resume_cuts_the_unfinished_line_and_goes_on(tmp_path: Path) -> None:
-    path = "rows/bm25/tiny/part-00000.jsonl"
-    with BundleWriter(tmp_path, "test") as writer:
-        part = writer.open_part(path, ROWS_RETRIEVAL)
-        part.write_line(ROWS[0])
-        part.write(ROWS[1][:20])
-        part.sync()
-    with BundleWriter(tmp_path, "test", resume=True) as writer:
-        with writer.open_part(path, ROWS_RETRIEVAL, resume=True) as part:
-            assert part.lines == 1
-            part.write_line(ROWS[1])
-        entry = writer.entries[0]
-        assert (entry.rows, entry.size) == (2, len(b"".join(ROWS)))
-        assert entry.sha256 == hashlib.sha256(b"".join(ROWS)).hexdigest()
-
-
-@pytest.mark.parametrize("left", [b"", b"no line feed", b"x" * (3 << 20)])
-def test_resume_of_a_part_without_a_whole_line(tmp_path: Path, left: bytes) -> None:
-    with BundleWriter(tmp_path, "test") as writer:
-        writer.add_bytes("rows/a.jsonl", left, ROWS_RETRIEVAL)
-    with BundleWriter(tmp_path, "test", resume=True) as writer:
-        writer.open_part("rows/a.jsonl", ROWS_RETRIEVAL, resume=True).close()
-        assert (writer.entries[0].size, writer.entries[0].rows) == (0, 0)
-
-
-def test_shards_are_cut_at_whole_lines(tmp_path: Path) -> None:
-    line = b'{"n":1}\n'
-    with BundleWriter(tmp_path, "test") as writer:
-        with writer.open_shards("rows/m/d", ROWS_RETRIEVAL, limit=20) as shards:
-            for _ in range(5):
-                shards.write_line(line)
-            assert shards.lines == 5
-        found = {entry.path: (entry.size, entry.rows) for entry in writer.entries}
-    assert found == {
-        "rows/m/d/part-00000.jsonl": (16, 2),
-        "rows/m/d/part-00001.jsonl": (16, 2),
-        "rows/m/d/part-00002.jsonl": (8, 1),
-    }
-
-
-def test_a_method_without_rows_still_has_its_file(tmp_path: Path) -> None:
-    with BundleWriter(tmp_path, "test") as writer:
-        writer.open_shards("rows/m/d", ROWS_RETRIEVAL).close()
-        assert [(entry.path, entry.rows) for entry in writer.entries] == [
-            ("rows/m/d/part-00000.jsonl", 0)
-        ]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b'{"a":1}\n', None),
-        ("é\n".encode(), None),
-        (b"x" * (paths.MAX_LINE - 1) + b"\n", None),
-        (b"x" * paths.MAX_LINE + b"\n", "longer than"),
-        (b'{"a":1}', "no line feed"),
-        (b"", "no line feed"),
-        (b"\n", "blank"),
-        (b"  \n", "blank"),
-        (b'{"a":1}\r\n', "carriage return"),
-        (b'{"a":1}\n{"b":1}\n', "inside"),
-        (b"\xef\xbb\xbf{}\n", "byte order mark"),
-        (b"\xff\n", "UTF-8"),
-        (b'"\xed\xa0\x80"\n', "UTF-8"),  # half a surrogate pair
-    ],
-)
-def test_lines(line: bytes, problem: str | None) -> None:
-    found = line_problem(line)
-    assert (found is None) if problem is None else (problem in str(found))
-
-
-def test_a_bad_line_names_its_file_and_place(tmp_path: Path) -> None:
-    with (
-        BundleWriter(tmp_path, "test") as writer,
-        pytest.raises(BundleError) as caught,
-        writer.open_part("rows/a.jsonl", ROWS_RETRIEVAL) as part,
-    ):
-        part.write_line(b"{}\n")
-        part.write_line(b"{}\r\n")
-    assert writer.entries == ()
-    assert str(caught.value.where) == "rows/a.jsonl:2"
 
 
 @pytest.mark.parametrize(

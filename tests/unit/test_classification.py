@@ -15,7 +15,6 @@ from runner.metrics.classification import (
     Confusion,
     all_metrics,
     all_positive_f1,
-    average_precision,
     base_rate,
     best_threshold,
     classes,
@@ -23,6 +22,7 @@ from runner.metrics.classification import (
     decided,
     placements,
     precisions,
+    ranked,
 )
 from runner.metrics.pair_resamples import MAX_WORK, Sample, replicates
 
@@ -146,4 +146,4 @@ def test_no_interval_from_one_group_one_class_or_beyond_the_bound() -> None:
 
 def test_average_precision_of_a_constant_is_the_base_rate() -> None:
     labels = np.arange(10) < 3
-    assert average_precision(classes(np.full(10, 0.5), labels)) == pytest.approx(0.3, abs=1e-15)
+    assert ranked(classes(np.full(10, 0.5), labels))[0] == pytest.approx(0.3, abs=1e-15)

@@ -77,22 +77,6 @@ def test_payload_digests_are_those_of_the_lines_they_stand_for(tmp_path: Path) -
     assert payload.labels == hashlib.sha256(labels.encode()).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("title", "text", "full"),
-    [
-        ("Tea", "is steeped.", "Tea is steeped."),
-        ("", "Coffee", "Coffee"),
-        ("Water", "", "Water"),
-        ("", "", ""),
-        (" padded ", " twice ", "padded   twice"),
-    ],
-)
-def test_the_text_of_a_document_is_title_and_text_stripped(
-    title: str, text: str, full: str
-) -> None:
-    assert Document("d", title, text).full_text == full
-
-
 def test_an_absent_title_is_an_empty_one(tmp_path: Path) -> None:
     write_beir(tmp_path, documents=[{"_id": i, "text": "x"} for i in ("d1", "d2", "d3")])
     assert next(load(tmp_path).iter_documents()) == Document("d1", "", "x")

@@ -106,7 +106,6 @@ def test_image() -> None:
             "Size": 12,
             "Config": {
                 "Labels": {"x": "y"},
-                "Entrypoint": ["/e"],
                 "Cmd": None,
                 "Volumes": {"/v": {}, "/a": {}},
             },
@@ -115,5 +114,5 @@ def test_image() -> None:
     assert found.image_id == f"sha256:{digest}"
     assert found.repo_digests == ("a@sha256:1", "b@sha256:2")
     assert found.platform == "linux/arm64"
-    assert (found.entrypoint, found.command) == (("/e",), ())
+    assert found.command == ()
     assert found.volumes == ("/a", "/v")

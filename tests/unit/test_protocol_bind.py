@@ -12,7 +12,7 @@ import pytest
 from runner.datasets.beir import RetrievalDataset
 from runner.errors import DataError
 from runner.protocol.bind import bind, locate
-from runner.protocol.fingerprint import fingerprint
+from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.freeze import freeze
 from runner.protocol.load import Protocol, load_protocol
 from runner.protocol.store import write_frozen
@@ -50,7 +50,8 @@ def test_the_frozen_data_are_returned_with_their_splits(protocol: Protocol, tmp_
     assert list(datasets) == ["toy"]
     dataset = datasets["toy"]
     assert isinstance(dataset, RetrievalDataset)
-    assert fingerprint(dataset, task_module("retrieval")) == protocol.dataset("toy").fingerprint
+    content = task_module("retrieval").content_of(dataset)
+    assert fingerprint_of(content) == protocol.dataset("toy").fingerprint
     splits = task_module("retrieval").split_ids(dataset, protocol.calibration)
     assert set(splits["all"]) == {"q1", "q2", "q4"}
     assert splits["calibration"] + splits["heldout"] == splits["all"]

@@ -18,7 +18,7 @@ from runner.errors import DataError, ProtocolError, SealbenchError, StorageError
 from runner.manifest import load_freeze_manifest
 from runner.model import Limits
 from runner.protocol.bind import bind
-from runner.protocol.fingerprint import fingerprint
+from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.freeze import freeze
 from runner.protocol.load import load_protocol
 from runner.protocol.policies import check_query_policy, check_revision
@@ -319,7 +319,7 @@ def test_the_quickstart_freezes_to_its_published_bytes() -> None:
     assert canonical_bytes(protocol) == published.read_bytes()
     datasets = bind(load_protocol(published), ROOT / "manifests" / "data")
     assert (
-        fingerprint(datasets["quickstart-mini"], task_module("retrieval"))
+        fingerprint_of(task_module("retrieval").content_of(datasets["quickstart-mini"]))
         == protocol["datasets"][0]["fingerprint"]
     )
 

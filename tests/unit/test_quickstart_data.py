@@ -12,13 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from runner.datasets.beir import RetrievalDataset
+from runner.datasets.beir import Document, RetrievalDataset
 from runner.protocol.bind import bind
 from runner.protocol.load import load_protocol
 from runner.scoring import score_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOCOL = ROOT / "manifests" / "benchmarks" / "quickstart-v1.protocol.json"
+
+
+def full_text(document: Document) -> str:
+    """What the methods retrieve by: title and text joined by one space, stripped."""
+    return f"{document.title} {document.text}".strip()
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +35,7 @@ def dataset() -> RetrievalDataset:
 
 def test_it_has_the_oddities_that_break_careless_methods(dataset: RetrievalDataset) -> None:
     documents = list(dataset.iter_documents())
-    texts = [document.full_text for document in documents]
+    texts = [full_text(document) for document in documents]
     assert all(re.fullmatch(r"0\d\d", document.id) for document in documents)
     assert any(not document.title for document in documents)
     assert any(not document.text for document in documents)
@@ -71,7 +76,7 @@ def test_it_tells_methods_apart(dataset: RetrievalDataset, tmp_path: Path) -> No
         path = tmp_path / f"{name}.jsonl"
         with path.open("w") as rows:
             for query, text in dataset.queries.items():
-                pairs = sorted((-score(text, d.full_text), d.id) for d in documents)[:10]
+                pairs = sorted((-score(text, full_text(d)), d.id) for d in documents)[:10]
                 ranking = [[document, -value] for value, document in pairs]
                 row = {"query_id": query, "ranking": ranking, "latency_ms": None, "error": None}
                 rows.write(json.dumps(row) + "\n")

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from runner.canonical import MAX_SAFE_INTEGER, Json, canonical_bytes
 from runner.errors import ManifestError
 from runner.yamlscalars import ScalarFault, read_plain
-from runner.yamlstrict import MAX_BYTES, MAX_DEPTH, MAX_VALUES, load_yaml, read_yaml
+from runner.yamlstrict import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlDocument, read_yaml
+
+
+def load_yaml(raw: bytes, file: str) -> YamlDocument:
+    """The document without a fault; else its first fault is raised."""
+    document = read_yaml(raw, file)
+    if document.faults:
+        raise document.faults[0]
+    return document
 
 
 def data_of(text: str) -> Json:
