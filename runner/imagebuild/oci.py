@@ -34,13 +34,21 @@ ENVIRONMENT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """A finished image, not yet anywhere. ``config`` and ``manifest`` are the exact bytes."""
+class Blob:
+    """A layer as a manifest names it, compressed or not; ``path`` holds exactly its bytes."""
 
-    platform: str
+    digest: str
+    size: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedImage:
+    """An image by the exact bytes of its config and manifest; ``layers`` bottom first."""
+
     config: bytes
     manifest: bytes
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...] | tuple[Blob, ...]
 
     @property
     def image_id(self) -> str:
@@ -54,7 +62,16 @@ class Image:
 
     @property
     def size(self) -> int:
+        """Bytes of all layers as stored."""
         return sum(layer.size for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image(DescribedImage):
+    """A finished image, not yet anywhere."""
+
+    platform: str
+    layers: tuple[Layer, ...]
 
 
 def make_image(layers: Sequence[Layer], *, platform: str, labels: Mapping[str, str]) -> Image:
@@ -97,15 +114,6 @@ def image_manifest(config: bytes, layers: Iterable[tuple[str, int]]) -> bytes:
 
 def _descriptor(media_type: str, digest: str, size: int) -> dict[str, object]:
     return {"mediaType": media_type, "digest": digest, "size": size}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blob:
-    """A layer as a manifest names it, compressed or not; ``path`` holds exactly its bytes."""
-
-    digest: str
-    size: int
-    path: Path
 
 
 def open_archive(image: Image) -> ArchiveStream:

@@ -7,6 +7,8 @@ relevant document needs a rule that everybody knows beforehand.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from runner.errors import ProtocolError
 
@@ -15,6 +17,15 @@ COUNT_AS_ZERO = "count_as_zero"
 #: Query without a relevant document: it has no metrics and enters no mean; still asked and named.
 EXCLUDE = "exclude"
 QUERY_POLICIES = (COUNT_AS_ZERO, EXCLUDE)
+
+
+class Cut(Protocol):
+    """A metric by its name; ``k`` is None where it has no cut-off."""
+
+    @property
+    def k(self) -> int | None:
+        """How deep it looks."""
+
 
 _IMMUTABLE = re.compile(
     r"""
@@ -37,6 +48,18 @@ def check_revision(revision: str, dataset: str) -> str:
         fix="give a 40-digit commit, sha256:<digest of the published archive>, doi:10..., or "
         "own:<version> for data that lie in the repository",
     )
+
+
+def check_depth(names: Iterable[str], top_k: int, parse: Callable[[str], Cut]) -> None:
+    """Raise ``ProtocolError`` for an unknown metric, or one that looks deeper than ``top_k``."""
+    for name in names:
+        k = parse(name).k
+        if k is not None and k > top_k:
+            raise ProtocolError(
+                "metric.beyond-top-k",
+                f"{name} looks deeper than top_k {top_k}, where every ranking is cut",
+                fix="raise top_k or lower the metric's cut-off",
+            )
 
 
 def check_query_policy(policy: str, without_positives: tuple[str, ...], selection: str) -> str:

@@ -23,6 +23,7 @@ from runner.datasets.reviewers import (
 )
 from runner.errors import ProtocolError
 from runner.metrics.expertise_names import is_metric, parse_metric
+from runner.protocol.policies import check_depth
 from runner.protocol.splits import ALL, union_of
 from runner.protocol.splits import split_ids as ids_of_splits
 from runner.tasks.expertise_inputs import share_inputs, write_blind_inputs
@@ -66,14 +67,7 @@ def known_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
 
 def check_metrics(metrics: Sequence[str], top_k: int) -> None:
     """Raise ``ProtocolError`` for an unknown metric, or one that looks deeper than ``top_k``."""
-    for name in metrics:
-        metric = parse_metric(name)
-        if metric.k is not None and metric.k > top_k:
-            raise ProtocolError(
-                "metric.beyond-top-k",
-                f"{name} looks deeper than top_k {top_k}",
-                fix="raise top_k or lower the metric's cut-off",
-            )
+    check_depth(metrics, top_k, parse_metric)
 
 
 def protocol_rules(manifest: FreezeManifest) -> dict[str, Json]:

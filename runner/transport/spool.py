@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from runner.bundle import durable
-from runner.canonical import sha256_label
 from runner.errors import StorageError, Where
-from runner.imagebuild.oci import Blob, archive_of, image_manifest
+from runner.imagebuild.oci import Blob, DescribedImage, archive_of, image_manifest
 from runner.transport.imagefile import StoredImage, StoredLayer, platform_of
 from runner.transport.tarindex import refuse
 
@@ -32,29 +31,14 @@ _GZIP_WINDOW = 31  # zlib's code for a gzip frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpooledImage:
+class SpooledImage(DescribedImage):
     """An image whose layers are files of ours; all digests are proven."""
 
-    config: bytes
-    manifest: bytes
     layers: tuple[Blob, ...]
-
-    @property
-    def image_id(self) -> str:
-        return sha256_label(self.config)
-
-    @property
-    def manifest_digest(self) -> str:
-        return sha256_label(self.manifest)
 
     @property
     def platform(self) -> str:
         return platform_of(self.config)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all layers as stored."""
-        return sum(layer.size for layer in self.layers)
 
     def open_archive(self) -> BinaryIO:
         """Return the image as one canonical tar."""
