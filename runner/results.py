@@ -37,6 +37,8 @@ class ScoredUnit:
 
 Cells = dict[tuple[str, str, str], list[ScoredUnit]]  # (method, dataset, split) -> repeats
 NONE: tuple[None, None] = (None, None)
+#: Why a metric has no interval where its task does not say more.
+NOTHING_COUNTED = "a resample leaves nothing that the metric could count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +208,12 @@ def _aggregate_rows(
     for method in plan.methods:
         mean, covered = means[method.name], len(found[method.name])
         low, high = NONE
+        reason: dict[str, str] = {}
         if mean is not None:
             units = [cells[method.name, name, split] for name in section.datasets]
             low, high = _interval(units, metric, replicates)
+            if low is None:
+                reason = {"ci_reason": _no_interval(units, metric, replicates)}
         rows.append(
             {
                 "method": method.name,
@@ -219,6 +224,7 @@ def _aggregate_rows(
                 "mean_score": mean,
                 "ci_low": low,
                 "ci_high": high,
+                **reason,
                 "dataset_count": covered,
                 "expected_dataset_count": expected,
                 "coverage": covered / expected,
@@ -243,6 +249,18 @@ def _interval(
     scores = [[unit.score for unit in repeats] for repeats in datasets]
     total, linear = aggregate_replicates(scores, metric, replicates)
     return NONE if total is None else percentile_interval(total, linear=linear)
+
+
+def _no_interval(
+    datasets: Sequence[Sequence[ScoredUnit]], metric: str, replicates: Replicates
+) -> str:
+    """Why a mean that there is has no interval: the first dataset's reason that has one."""
+    for position, repeats in enumerate(datasets):
+        for unit in repeats:
+            if replicates.of(unit.score, metric, position) is None:
+                why = unit.score.no_interval.get(metric, NOTHING_COUNTED)
+                return f"{unit.dataset}: {why}"
+    return NOTHING_COUNTED
 
 
 def _field(plan: Plan, section: Section, split: str, cells: Cells) -> Field:

@@ -18,6 +18,7 @@ from runner.engine.docker import DockerEngine
 from runner.errors import EXIT_CANCELLED, EXIT_OK, EXIT_UNEXPECTED_OUTCOMES, BundleError, KeyError_
 from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
+from runner.report.words import missing_intervals
 from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
@@ -116,6 +117,7 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
             rows = [(*_row(row, result), beside_first(row, result.results)) for row in found]
             head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
+            parts.append("".join(f"{text}\n" for text in missing_intervals(found)))
     parts.append(_failures(result))
     parts.append(_latencies(result))
     varying = list(nondeterministic_lines(result.results, protocol.primary_metric))

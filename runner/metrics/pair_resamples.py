@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from runner.metrics.bootstrap import RESAMPLES, draw_counts, resampled_sums
+from runner.metrics.bootstrap import draw_counts, resampled_sums
 from runner.metrics.classification import DECIDED, RANKED
 
 if TYPE_CHECKING:
     from numpy import bool_, float64, intp
     from numpy.typing import NDArray
 
-#: Pairs times resamples beyond which average precision and AUROC get no interval: it would take
-#: longer than the method.
-MAX_WORK = 60_000_000
+#: Pairs beyond which average precision and AUROC get no interval: each resample goes through all
+#: of them again, and a thousand of those would take longer than the method.
+MAX_RANKED = 60_000
 #: Ungrouped pairs beyond this are joined to so many blocks: as valid, and drawn in a moment.
 MAX_BLOCKS = 4_000
 _BLOCK_CELLS = 1 << 21
@@ -51,7 +51,7 @@ def replicates(
     """Return each metric's values on the resamples; a metric without an interval is left out.
 
     Left out are all metrics where there is one group only, and average precision and AUROC where a
-    resample holds one class only or the work would exceed ``MAX_WORK``.
+    resample holds one class only or there are more than ``MAX_RANKED`` pairs; see ``why_none``.
     """
     wanted = set(metrics)
     found: dict[str, NDArray[float64]] = {}
@@ -59,9 +59,21 @@ def replicates(
         return found
     if wanted & set(DECIDED):
         found.update(_decided(sample, threshold, seed, position))
-    if wanted & set(RANKED) and len(sample.scores) * RESAMPLES <= MAX_WORK:
+    if wanted & set(RANKED) and len(sample.scores) <= MAX_RANKED:
         found.update(_ranked(sample, seed, position))
     return {name: values for name, values in found.items() if name in wanted}
+
+
+def why_none(sample: Sample, metric: str) -> str:
+    """Say why ``replicates`` leaves a metric out."""
+    if sample.blocks < 2:
+        return "all pairs are of one group, and whole groups are drawn"
+    if metric in RANKED and len(sample.scores) > MAX_RANKED:
+        return (
+            f"{len(sample.scores):,} pairs: beyond {MAX_RANKED:,} the resamples of this metric "
+            "would take longer than the method"
+        )
+    return "a resample of the pairs holds one class only"
 
 
 def block_counts(sample: Sample, threshold: float) -> NDArray[float64]:

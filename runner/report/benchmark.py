@@ -15,7 +15,15 @@ from runner.metrics.direction import lower_is_better
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart
 from runner.report.curves import curves_of
 from runner.report.page import Cell, Html, Section, code, figure, page, paragraph, table
-from runner.report.words import better_word, interval, metric_name, number, settings, verdict
+from runner.report.words import (
+    better_word,
+    interval,
+    metric_name,
+    missing_intervals,
+    number,
+    settings,
+    verdict,
+)
 from runner.schema_faults import suggest
 from runner.verify.bundle import VerifyReport
 from runner.verify.documents import Documents
@@ -147,6 +155,7 @@ def _scores(view: _View) -> list[Html]:
     return [
         figure(interval_chart(title, drawn, axis=metric_name(view.metric)), title),
         table(head, cells, numbers={0, 2, 3}),
+        *(paragraph(text, faint=True) for text in missing_intervals(rows)),
     ]
 
 

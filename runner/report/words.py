@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runner.metrics.direction import lower_is_better
@@ -47,6 +47,15 @@ def interval(row: Mapping[str, Any]) -> str:
     if row["ci_low"] is None:
         return "-"
     return f"{row['ci_low']:.4f} to {row['ci_high']:.4f}"
+
+
+def missing_intervals(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say why scores of results.json have no interval: one sentence a reason, naming methods."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if "ci_reason" in row:
+            reasons.setdefault(row["ci_reason"], []).append(row["method"])
+    return [f"no interval for {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def settings(config: Mapping[str, Any]) -> str:

@@ -74,8 +74,9 @@ class SplitScore:
     ``scores`` has every metric of the task: over ``queries`` items, or None with a reason in
     ``reasons``. An interval comes from ``replicates`` (per metric, its value on each of
     ``bootstrap.RESAMPLES`` resamples, equal draws for every method) or, for a plain mean, from
-    ``samples`` (the values that the mean is over). ``linear``: its limits are interpolated between
-    replicates, as numpy does by default; else they are those of the nearest rank. ``ratios`` say
+    ``samples`` (the values that the mean is over); ``no_interval`` says why a metric with a score
+    has neither. ``linear``: its limits are interpolated between replicates, as numpy does by
+    default; else they are those of the nearest rank. ``ratios`` say
     what two methods are compared on, where ``samples`` do not; with ``shared_blocks`` their blocks
     are the same ones, in the same order, in every dataset of the task.
     """
@@ -140,6 +141,7 @@ class Task(Protocol):
 
     def protocol_rules(self, manifest: FreezeManifest) -> dict[str, Json]:
         """Return the protocol's ``rules`` for a benchmark of this category."""
+    no_interval: Mapping[str, str] = field(default_factory=dict)
 
     def load(self, name: str, source: Mapping[str, Any], folder: Path, root: Path) -> Any:
         """Load a dataset strictly. ``source`` has ``format`` and the task's own keys, from a

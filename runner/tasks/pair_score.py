@@ -33,6 +33,7 @@ from runner.metrics.pair_resamples import (
     own_blocks,
     ratio_terms,
     replicates,
+    why_none,
 )
 from runner.model import RowsReport
 from runner.protocol.load import Protocol
@@ -153,6 +154,9 @@ class UnitScorer:
             scores={name: None if name in reasons else values[name] for name in self._metrics},
             reasons=reasons,
             replicates=drawn,
+            no_interval={
+                metric: why_none(sample, metric) for metric in measured if metric not in drawn
+            },
             ratios=_ratios(sample, measured, threshold),
             summary={**summary, "threshold": threshold},
         )

@@ -24,7 +24,7 @@ from runner.metrics.classification import (
     precisions,
     ranked,
 )
-from runner.metrics.pair_resamples import MAX_WORK, Sample, replicates
+from runner.metrics.pair_resamples import MAX_RANKED, Sample, replicates, why_none
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
@@ -137,11 +137,14 @@ def test_no_interval_from_one_group_one_class_or_beyond_the_bound() -> None:
     scores, labels = draw(1, 60, 9)
     one = Sample(scores, labels, np.zeros(60, dtype=np.intp))
     assert replicates(one, METRICS, 0.5, seed=0, position=0) == {}
+    assert why_none(one, "f1") == "all pairs are of one group, and whole groups are drawn"
     few = Sample(scores, np.arange(60) < 1, np.arange(60))
     assert set(replicates(few, METRICS, 0.5, seed=0, position=0)) == set(METRICS[2:])
-    many = MAX_WORK // RESAMPLES + 1
+    assert why_none(few, "auroc") == "a resample of the pairs holds one class only"
+    many = MAX_RANKED + 1
     large = Sample(*draw(1, many, 9), np.arange(many) % 50)
     assert set(replicates(large, METRICS, 0.5, seed=0, position=0)) == set(METRICS[2:])
+    assert why_none(large, "average_precision").startswith("60,001 pairs: beyond 60,000 ")
 
 
 def test_average_precision_of_a_constant_is_the_base_rate() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from runner.model import ImagePin, Limits, MethodPlan, Outcome, Plan
+from runner.report.words import missing_intervals
 from runner.results import Scope, ScoredUnit, Section, build_results, competition_ranks
 from runner.tasks.api import SplitScore
 
@@ -128,6 +129,21 @@ def test_replicates_of_the_task_give_the_interval(tmp_path: Path) -> None:
     own = replace(unit.score, replicates={"m": np.linspace(0, 1, 1001)})
     row = results(plan("a"), [replace(unit, score=own)])["aggregate"][0]
     assert (round(row["ci_low"], 2), round(row["ci_high"], 2)) == (0.03, 0.97)
+
+
+def test_a_score_without_an_interval_says_why() -> None:
+    known = scored("a", [0, 0, 1, 1])
+    capped = replace(known.score, samples={}, no_interval={"m": "too many pairs"})
+    units = [replace(known, score=capped), scored("b", [0, 0, 0, 1]), scored("c", None)]
+    rows = {row["method"]: row for row in results(plan("a", "b", "c"), units)["aggregate"]}
+    assert (rows["a"]["mean_score"], rows["a"]["ci_low"]) == (0.5, None)
+    assert rows["a"]["ci_reason"] == "d: too many pairs"
+    assert "ci_reason" not in rows["b"]
+    assert "ci_reason" not in rows["c"]  # it has no score: per_dataset says why
+    bare = replace(known, score=replace(capped, no_interval={}))
+    (row,) = results(plan("a"), [bare])["aggregate"]
+    assert row["ci_reason"] == "d: a resample leaves nothing that the metric could count"
+    assert missing_intervals(rows.values()) == ["no interval for a: d: too many pairs"]
 
 
 def test_tasks_never_share_a_ranking() -> None:
