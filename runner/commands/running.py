@@ -15,7 +15,14 @@ from runner.commands.output import table, tell
 from runner.commands.planning import overrides
 from runner.determinism import nondeterministic_lines
 from runner.engine.docker import DockerEngine
-from runner.errors import EXIT_CANCELLED, EXIT_OK, EXIT_UNEXPECTED_OUTCOMES, BundleError, KeyError_
+from runner.errors import (
+    EXIT_CANCELLED,
+    EXIT_OK,
+    EXIT_UNEXPECTED_OUTCOMES,
+    BundleError,
+    DataError,
+    KeyError_,
+)
 from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
 from runner.report.words import missing_intervals
@@ -58,12 +65,33 @@ def run_and_tell(arguments: Namespace, manifest: RunManifest) -> int:
             )  # fmt: skip
     finally:
         reporter.close()
-    report = _verify(result, key)
-    if arguments.json:
+    return finish(result, key, as_json=arguments.json)
+
+
+def finish(result: RunResult, key: keys.SigningKey | None, *, as_json: bool) -> int:
+    """Verify what was sealed, tell what came out, and return the exit code.
+
+    Raises ``BundleError`` where the bundle does not verify and ``DataError`` where the data are no
+    longer those that the run began with: after what there is to tell.
+    """
+    changed = None
+    try:
+        report = _verify(result, key, labels=True)
+    except DataError as error:
+        changed, report = error, _verify(result, key, labels=False)
+    if as_json:
         last = {"event": "result", "results": result.results, "verify": report.as_dict()}
         tell(json.dumps(last) + "\n")
     else:
         tell(summary_text(result, report))
+    if changed is not None:
+        raise DataError(
+            "data.changed-meanwhile",
+            f"the data changed while the run went on: {changed.message}",
+            fix="the scores above are by the labels as they were when it began: put the frozen "
+            "files back and see that they come out again, with `sealbench verify`",
+            where=changed.where,
+        ) from changed
     if report.faults:
         raise BundleError(
             "bundle.own-refused",
@@ -88,7 +116,7 @@ def signing_key(path: Path | None) -> keys.SigningKey:
     return keys.load_private(chosen, passphrase=secret.encode() if secret else None)
 
 
-def _verify(result: RunResult, key: keys.SigningKey | None) -> VerifyReport:
+def _verify(result: RunResult, key: keys.SigningKey | None, *, labels: bool) -> VerifyReport:
     """Verify what was sealed as anybody else would, from the files."""
     resolved = result.resolved
     return verify_bundle(
@@ -97,7 +125,7 @@ def _verify(result: RunResult, key: keys.SigningKey | None) -> VerifyReport:
             protocol_id=resolved.protocol.protocol_id,
             protocol=resolved.protocol,
             trust=None if key is None else explicit([key.public]),
-            data_root=resolved.data_root,
+            data_root=resolved.data_root if labels else None,
             allow_unsigned=key is None,
         )
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
-from runner.commands.running import summary_text
+import pytest
+
+from runner.commands.running import finish, summary_text
 from runner.engine.fake import Script, Step
-from tests.sealed import sandbox
+from runner.errors import EXIT_UNEXPECTED_OUTCOMES, DataError
+from tests.sealed import DATA_ROOT, KEY, sandbox
 
 
 def test_latencies_stand_beside_what_they_were_measured_on(tmp_path: Path) -> None:
@@ -28,3 +33,35 @@ def test_a_failure_says_where_its_last_words_are(tmp_path: Path) -> None:
     (log,) = [line for line in lines if "its stderr" in line]
     assert Path(log.partition(": ")[2]).read_bytes() == b"no such thing\n"
     assert lines[lines.index(log) - 1].startswith("loud on ")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("name", ["corpus.jsonl", "qrels/test.tsv"])
+def test_data_that_changed_meanwhile_hide_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool, name: str
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(DATA_ROOT, data)
+    box = sandbox(tmp_path / "box", "overlap", "crash")
+    result = box.run(data_root=data)
+    changed = data / "quickstart-mini" / name
+    before = changed.read_bytes()
+    changed.write_bytes(before + b"\n")
+    with pytest.raises(DataError) as caught:
+        finish(result, KEY, as_json=as_json)
+    error, told = caught.value, capsys.readouterr().out
+    assert (error.code, error.exit_code) == ("data.changed-meanwhile", 4)
+    assert error.where is not None
+    assert error.where.file == str(changed)
+    assert "while the run went on" in error.message
+    if as_json:
+        last = json.loads(told)
+        assert last["verify"]["intact"]["holds"] is True
+        assert last["verify"]["recomputed"]["holds"] is None
+        assert last["results"] == result.results
+    else:
+        assert "overlap" in told.splitlines()[1]
+        assert "recomputed: not looked at" in told
+        assert f"bundle: {result.bundle.path}" in told
+    changed.write_bytes(before)
+    assert finish(result, KEY, as_json=as_json) == EXIT_UNEXPECTED_OUTCOMES
