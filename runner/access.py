@@ -1,4 +1,5 @@
-"""What one unit's container is given beside inputs and outputs: a way out, secrets, recordings.
+"""What one unit's container is given beside inputs and outputs: a way out, secrets, recordings, a
+module of its author's.
 
 Each is a mount, made in the unit's private work folder and gone with it. The file of a secret has
 mode 0400, belongs to the container's user, and is removed from the host as soon as the container
@@ -9,16 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.engine.api import Mount
-from runner.errors import DataError
+from runner.errors import DataError, KeyError_
 from runner.imports import open_import
 from runner.model import ImportedFile, MethodPlan, NetworkUse, Plan
+from runner.modules import MOUNTED, Module
 from runner.parts import storage_error
 from runner.secret_refs import Secret, load_secrets
 from runner.secret_scan import Needles
@@ -42,10 +44,11 @@ class Withheld(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """What a method gets from outside the plan: values of secrets, files of recordings by
-    dataset. ``Given()`` for a method that gets nothing."""
+    dataset, the files of its module. ``Given()`` for a method that gets nothing."""
 
     secrets: tuple[Secret, ...] = ()
     recordings: Mapping[str, Path] = field(default_factory=dict)
+    module: Module | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +69,42 @@ class Access:
         return None if self.proxy is None else self.proxy.use()
 
 
-def given_to_methods(manifest: RunManifest, plan: Plan) -> dict[str, Given]:
-    """Read the secrets of a plan's methods and find their recordings; by method name.
+def given_to_methods(
+    manifest: RunManifest, plan: Plan, modules: Mapping[str, Module]
+) -> dict[str, Given]:
+    """Read the secrets of a plan's methods, find their recordings and modules; by method name.
 
-    Raises ``KeyError_`` for a secret that cannot be had: before anything was started.
+    ``modules`` has the plan's by digest. Raises ``KeyError_`` for a secret that cannot be had, or
+    that a module holds: before anything was started.
     """
     specs = {spec.name: spec for spec in manifest.methods}
-    return {
+    found = {
         method.name: Given(
             secrets=load_secrets(specs[method.name].secrets),
             recordings={
                 file.dataset: specs[method.name].recording_path(file.dataset)
                 for file in method.recordings
             },
+            module=None if method.module is None else modules[method.module],
         )
         for method in plan.methods
-        if method.secrets or method.recordings
+        if method.secrets or method.recordings or method.module is not None
     }
+    _refuse_published([one for given in found.values() for one in given.secrets], modules)
+    return found
+
+
+def _refuse_published(secrets: Iterable[Secret], modules: Mapping[str, Module]) -> None:
+    """Refuse modules with a secret of the run in them: a bundle publishes modules."""
+    needles = Needles(secrets)
+    for file in (file for module in modules.values() for file in module.files):
+        name = needles.find(file.data)
+        if name is not None:
+            raise KeyError_(
+                "key.secret-in-module",
+                f"{file.name} of a module holds the secret {name}, and a bundle publishes modules",
+                fix="remove it there, and give it a new value: it may have been copied already",
+            )
 
 
 def network_notes(plan: Plan) -> list[str]:
@@ -106,7 +128,8 @@ def open_access(
     """Prepare a unit's access in an existing folder of its own, and serve its proxy meanwhile.
 
     ``user`` is the container's, "uid:gid". Raises ``Withheld`` for a recording that is no longer
-    the planned one, ``StorageError`` when the folder cannot be written.
+    the planned one and a module that cannot be copied unchanged, ``StorageError`` when the folder
+    cannot be written.
     """
     needles = Needles(given.secrets) if given.secrets else None
     uid, gid = (int(part) for part in user.split(":"))
@@ -123,6 +146,9 @@ def open_access(
             copy = _copy_recording(given.recordings[dataset], planned, folder / "recording.jsonl")
             mounts.append(Mount(source=copy, target=RECORDING, read_only=True))
             env["SEALBENCH_RECORDINGS"] = RECORDING
+        if given.module is not None:
+            source = _copy_module(given.module, folder / "module")
+            mounts.append(Mount(source=source, target=MOUNTED, read_only=True))
         proxy = _proxy(method, folder, owner, needles)
     except OSError as error:
         raise storage_error(error) from error
@@ -138,6 +164,14 @@ def open_access(
             proxy.close()
         for path in passing:
             path.unlink(missing_ok=True)
+
+
+def _copy_module(module: Module, target: Path) -> Path:
+    try:
+        module.copy_to(target)
+    except (ValueError, DataError) as error:
+        raise Withheld("its module could not be copied unchanged") from error
+    return target
 
 
 def _proxy(

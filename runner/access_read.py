@@ -1,9 +1,9 @@
-"""What a run manifest lets a method reach beside its inputs: hosts, secrets, model files."""
+"""What a run manifest gives a method beside its inputs: hosts, secrets, model files, a module."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from runner.egress.targets import entry_problem, parse_target
@@ -64,3 +64,17 @@ def read_models(entry: Mapping[str, Any], faults: Faults, *path: str | int) -> t
         fix = "add `models` with name, revision and digest, or remove `requires`"
         faults.add("no-models", message, fix, *path, "requires")
     return tuple(sorted(pins, key=lambda pin: pin.name))
+
+
+def read_module_path(
+    entry: Mapping[str, Any], base: Path, faults: Faults, *path: str | int
+) -> Path | None:
+    """Return where a method's own Python lies; what the path leads to is looked at later."""
+    text = entry.get("module")
+    if text is None:
+        return None
+    if ".." in PurePosixPath(text).parts:
+        message = f"{text!r} leads out of the manifest's folder, and modules are published"
+        fix = "put the module beside the manifest or below it"
+        faults.add("module-path", message, fix, *path, "module")
+    return faults.relative_path(text, base, *path, "module")

@@ -106,6 +106,7 @@ def _method(method: MethodPlan, protocol: Protocol) -> dict[str, Any]:
         ],
         "vectors": _vectors(method),
         "models": [asdict(pin) for pin in method.models],
+        **({} if method.module is None else {"module": method.module}),
         "index": list(_indexes(method, protocol)),
     }
 

@@ -50,6 +50,7 @@ def given_to(
     network: NetworkPolicy | None,
     recordings: Iterable[ImportedFile] = (),
     models: Iterable[ModelPin] = (),
+    module: str | None = None,
 ) -> dict[str, Json]:
     """Return the part of a method's identity that is neither image nor settings.
 
@@ -64,7 +65,8 @@ def given_to(
     pins: dict[str, Json] = {
         pin.name: {"revision": pin.revision, "digest": pin.digest} for pin in models
     }
-    return found | ({"models": pins} if pins else {})
+    found |= {"models": pins} if pins else {}
+    return found | ({"module": module} if module is not None else {})
 
 
 def precomputed_id(files: Iterable[ImportedFile]) -> str:
@@ -77,7 +79,7 @@ def id_of(method: MethodPlan) -> str:
     """Return the identity that follows from what a method is."""
     if method.image is None:
         return precomputed_id(method.precomputed)
-    given = given_to(method.network, method.recordings, method.models)
+    given = given_to(method.network, method.recordings, method.models, method.module)
     return method_id(method.image, method.command, method.config, cache=method.cache, given=given)
 
 
@@ -90,7 +92,7 @@ def cache_id(method: MethodPlan) -> str:
     """
     if method.image is None:
         raise ValueError(f"{method.name} is not executed")
-    given = given_to(method.network, method.recordings, method.models)
+    given = given_to(method.network, method.recordings, method.models, method.module)
     return method_id(method.image, (), {}, cache=True, given=given)
 
 

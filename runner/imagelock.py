@@ -69,6 +69,7 @@ class MethodDeclaration:
     cache: bool
     tasks: tuple[str, ...]
     declares: Mapping[str, Json] = field(default_factory=dict)  # mode, backend, exact, ...
+    module: bool = False  # it takes one; settings that are not declared are the module's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +176,7 @@ def _declaration(value: Mapping[str, Any]) -> MethodDeclaration:
         cache=value["cache"],
         tasks=tuple(value["tasks"]),
         declares=value.get("declares", {}),
+        module=value.get("module", False),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.access_read import read_models, read_network, read_secrets
+from runner.access_read import read_models, read_module_path, read_network, read_secrets
 from runner.canonical import Json
 from runner.errors import DataError, ManifestError, ProtocolError
 from runner.manifest_matrix import expand
@@ -66,6 +66,7 @@ class MethodSpec:
     recordings: Path | None = None  # a path like ``precomputed``
     models: tuple[ModelPin, ...] = ()
     requires: tuple[str, ...] = ()
+    module: Path | None = None  # of the author's own Python, below the manifest's folder
     entry: int = 0  # its place in the file's list: a matrix makes several methods of one entry
     pin: FilePin | None = None
 
@@ -268,6 +269,7 @@ def _method(entry: Mapping[str, Any], index: int, base: Path, faults: Faults) ->
         recordings=recordings and faults.relative_path(recordings, base, *place, "recordings"),
         models=read_models(entry, faults, *place),
         requires=tuple(entry.get("requires", ())),
+        module=read_module_path(entry, base, faults, *place),
         entry=index,
         pin=None if "pin" not in entry else FilePin(**entry["pin"]),
     )
@@ -286,6 +288,7 @@ _OF_EXECUTION = frozenset({"image", "method", "command", "config", "limits", "ca
     "recordings",
     "models",
     "requires",
+    "module",
     "matrix",
 }
 

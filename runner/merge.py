@@ -13,6 +13,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +25,7 @@ from runner.ids import planned_units
 from runner.keys import SigningKey
 from runner.manifest_read import LIMIT_NAMES
 from runner.model import ImagePin, MethodPlan, Outcome, Plan, Unit, UnitOutcome
+from runner.modules import Module, load_sealed, sealed_folder
 from runner.plan_document import run_id_of
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol
@@ -100,6 +102,7 @@ def merge(request: MergeRequest) -> SealedBundle:
             results=results_document(plan, request.protocol, scored, notes),
             host=parts[0].host,
             images=_images(chosen),
+            modules=_modules(chosen),
             started=min(part.started for part in parts),
             finished=max(part.finished for part in parts),
         )
@@ -172,6 +175,8 @@ def run_yaml(plan: Plan) -> bytes:
             f"    config: {json.dumps(dict(method.config))}",
             f"    limits: {json.dumps(_limits(method))}",
         ]
+        if method.module is not None:
+            lines += [f"    module: {sealed_folder(method.module)}"]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -254,6 +259,18 @@ def _files(unit: Unit, part: Part, temporary: Path) -> UnitFiles:
         scores=own / "scores.csv",
         recording=own / "recording.jsonl",
     )
+
+
+def _modules(chosen: Sequence[tuple[MethodPlan, Part]]) -> tuple[Module, ...]:
+    found: dict[str, Module] = {}
+    for method, part in chosen:
+        if method.module is not None and method.module not in found:
+            found[method.module] = load_sealed(method.module, partial(_file, part.folder))
+    return tuple(found.values())
+
+
+def _file(folder: Path, path: str) -> bytes:
+    return (folder / path).read_bytes()
 
 
 def _images(chosen: Sequence[tuple[MethodPlan, Part]]) -> dict[ImagePin, ImageInfo]:

@@ -137,6 +137,7 @@ class MethodPlan:
     models: tuple[ModelPin, ...] = ()  # by name
     requires: tuple[str, ...] = ()  # what may be absent on a host without that being unexpected
     declares: Mapping[str, Json] = field(default_factory=dict)  # mode, backend, exact, ...
+    module: str | None = None  # digest of its author's own Python files, seen at /module
 
     @property
     def pin(self) -> ImagePin:

@@ -1,6 +1,7 @@
 """A manifest against a protocol -> every unit to run, every default filled in, every id fixed.
 
-Nothing is started or looked up, and read are only the files of precomputed methods, to hash them.
+Nothing is started or looked up, and read are only files that are part of a method's identity
+(precomputed results, recordings, modules), to hash them.
 The same inputs give the same ``run_id``.
 """
 

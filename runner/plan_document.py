@@ -76,6 +76,8 @@ def _method_document(method: MethodPlan) -> dict[str, Any]:
         document["recordings"] = [asdict(file) for file in method.recordings]
     if method.models:
         document["models"] = [asdict(pin) for pin in method.models]
+    if method.module is not None:
+        document["module"] = method.module
     if method.requires:
         document["requires"] = list(method.requires)
     if method.declares:
@@ -130,6 +132,7 @@ def _method(entry: Mapping[str, Any]) -> MethodPlan:
         models=tuple(ModelPin(**pin) for pin in entry.get("models", ())),
         requires=tuple(entry.get("requires", ())),
         declares=entry.get("declares", {}),
+        module=entry.get("module"),
     )
 
 
@@ -171,7 +174,8 @@ def _method_contradictions(plan: Plan, method: MethodPlan) -> Iterator[str]:
         if method.recordings and sorted(f.dataset for f in method.recordings) != datasets:
             yield f"method {method.name} has not one recording for each dataset"
         yield from _network_contradictions(method)
-    elif method.command or method.config or method.cache or method.network or method.secrets:
+    elif any((method.command, method.config, method.cache, method.network, method.secrets,
+              method.module)):  # fmt: skip
         yield f"method {method.name} has no image, and nothing can run without one"
     elif sorted(file.dataset for file in method.precomputed) != datasets:
         yield f"method {method.name} has not one file for each dataset"

@@ -103,6 +103,8 @@ def _method_pairs(method: MethodPlan) -> Iterator[tuple[str, str]]:
         yield f"replays {file.dataset}", f"{file.sha256} ({file.size} bytes)"
     for pin in method.models:
         yield f"model {pin.name}", f"{pin.digest} (revision {pin.revision})"
+    if method.module is not None:
+        yield "module", f"{method.module} (published with the bundle)"
     if method.requires:
         yield "requires", ", ".join(method.requires)
     if method.waive:

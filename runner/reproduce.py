@@ -35,6 +35,7 @@ from runner.keys import SigningKey
 from runner.manifest import parse_run_manifest
 from runner.model import ImagePin, Unit, UnitOutcome
 from runner.models import find_models
+from runner.modules import load_sealed
 from runner.obtain import Sources, obtain
 from runner.progress import Reporter
 from runner.protocol.bind import bind
@@ -233,6 +234,11 @@ class _Session:
             datasets=bind(documents.protocol, data_root),
             data_root=data_root,
             models=find_models(documents.plan, self.request.models_root),
+            modules={
+                method.module: load_sealed(method.module, self.view.read_verified)
+                for method in documents.plan.methods
+                if method.module is not None
+            },
         )
 
     def obtain(self, engine: Engine) -> dict[ImagePin, ImagePin]:

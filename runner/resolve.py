@@ -14,6 +14,7 @@ from runner.imports import digest_file
 from runner.manifest import MethodSpec, RunManifest
 from runner.manifest_read import LIMIT_NAMES
 from runner.model import ImagePin, ImportedFile, Limits, MethodPlan
+from runner.modules import read_module
 from runner.quantities import format_limit
 from runner.schema_faults import shown, suggest
 from runner.yamlstrict import Places
@@ -66,15 +67,15 @@ def resolve_method(
     declared = _declaration(spec, pin, around, errors, path)
     config = _config(spec, declared, errors, (*path, "config"))
     recordings = _recordings(spec, around, errors, (*path, "recordings"))
+    module = _module(manifest, spec, declared, errors)
     if len(errors.found) > before:
         return None
     command = spec.command or (declared.command if declared else ())
     cache = spec.cache if spec.cache is not None else bool(declared and declared.cache)
+    given = given_to(spec.network, recordings, spec.models, module)
     return MethodPlan(
         name=spec.name,
-        method_id=method_id(
-            pin, command, config, cache=cache, given=given_to(spec.network, recordings, spec.models)
-        ),
+        method_id=method_id(pin, command, config, cache=cache, given=given),
         image=pin,
         command=command,
         config=config,
@@ -88,6 +89,7 @@ def resolve_method(
         models=spec.models,
         requires=spec.requires,
         declares=declared.declares if declared and spec.command is None else {},
+        module=module,
     )
 
 
@@ -118,6 +120,30 @@ def _precomputed(
         expect=spec.expect,
         precomputed=files,
     )
+
+
+def _module(
+    manifest: RunManifest, spec: MethodSpec, declared: MethodDeclaration | None, errors: Errors
+) -> str | None:
+    """Return the digest of a method's module; None for a method that takes none."""
+    takes = declared is not None and declared.module and spec.command is None
+    path = ("methods", spec.entry)
+    if spec.module is None:
+        if takes:
+            message = f"{spec.name} runs a module of its author's, and names none"
+            fix = "add `module` with the path of a .py file that defines score(left, right)"
+            errors.add(ManifestError, "manifest.no-module", message, fix, path)
+        return None
+    if not takes:
+        message = f"{spec.name} runs no method that takes a module"
+        fix = "write image: code and method: custom, without `command`; or remove `module`"
+        errors.add(ManifestError, "manifest.module-not-taken", message, fix, (*path, "module"))
+        return None
+    try:
+        return read_module(spec.module, below=manifest.path.parent).digest
+    except DataError as error:
+        errors.add(DataError, error.code, error.message, error.fix, (*path, "module"))
+        return None
 
 
 def _recordings(
@@ -209,6 +235,8 @@ def _config(
     if declared is None:
         return dict(spec.config)
     for key, value in spec.config.items():
+        if key not in declared.config and declared.module and not _near(key, declared):
+            continue  # the module's own
         if key not in declared.config:
             known = sorted(declared.config)
             message = f"{spec.name} has no setting {key!r}{suggest(key, known)}"
@@ -220,6 +248,11 @@ def _config(
             fix = f"give {wanted}"
             errors.add(ManifestError, "manifest.config-type", message, fix, (*path, key))
     return {**declared.config, **spec.config}
+
+
+def _near(key: str, declared: MethodDeclaration) -> bool:
+    """Is this rather a declared setting, misspelt?"""
+    return bool(suggest(key, sorted(declared.config)))
 
 
 def same_type(default: Json, value: Json) -> bool:

@@ -33,6 +33,7 @@ from runner.keys import SigningKey, own_keys
 from runner.manifest import RunManifest, imported_paths, load_run_manifest
 from runner.model import ImagePin, Outcome, Plan, Unit, UnitOutcome
 from runner.models import find_models, foreseen, lack_of
+from runner.modules import Module, planned_modules
 from runner.plan import Overrides, build_plan
 from runner.preflight import Ready, preflight
 from runner.progress import Reporter, RunSummary
@@ -117,6 +118,7 @@ class Resolved:
     data_root: Path | None
     config_freeze: bytes | None = None  # of a run that scores the held-out split
     models: Mapping[str, Path | None] = field(default_factory=dict)  # None: not on this host
+    modules: Mapping[str, Module] = field(default_factory=dict)  # of the plan, by digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,7 @@ def resolve_manifest(manifest: RunManifest, options: RunOptions) -> Resolved:
         datasets=bind(protocol, data_root),
         data_root=data_root,
         models=find_models(plan, options.models_root or manifest.models_root),
+        modules=planned_modules(manifest, plan),
     )
 
 
@@ -200,7 +203,7 @@ def run_resolved(
     """``run_manifest`` for what is resolved already, from a manifest or from a bundle."""
     out = result_folder(resolved.plan, options.out)
     again = options.again
-    given = given_to_methods(resolved.manifest, resolved.plan)
+    given = given_to_methods(resolved.manifest, resolved.plan, resolved.modules)
     executes = any(method.image is not None for method in resolved.plan.methods)
     engine = host.open_engine() if executes else None
     try:
@@ -261,6 +264,7 @@ class _Session:
                 started=journal.started,
                 # A clock that was set back in between must not end a run before its start.
                 finished=max(journal.started, clock.utc_stamp()),
+                modules=tuple(self.resolved.modules.values()),
                 attached={**self._freeze(), **(again.attach(finished) if again else {})},
             )
             bundle = seal(sealing, files, self.workspace.out, self.options.key)

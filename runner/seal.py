@@ -22,6 +22,7 @@ from runner.config_freeze import unverified_freeze
 from runner.engine.api import ImageInfo
 from runner.keys import SigningKey
 from runner.model import ImagePin, Plan, UnitOutcome
+from runner.modules import INDEX, Module
 from runner.plan_document import plan_document
 from runner.protocol.load import Protocol
 from runner.records import outcome_line
@@ -29,6 +30,8 @@ from runner.tasks import task_module
 from runner.workspace import UnitFiles, stem
 
 RECORDED = FileKind(Role.ARTIFACT, JSONL)
+MODULE_INDEX = FileKind(Role.MODULE, "application/json", "module")
+MODULE_FILE = FileKind(Role.MODULE, "text/plain")
 IMAGES_SCHEMA = "sealbench/images/v1"
 
 
@@ -46,6 +49,7 @@ class Sealing:
     started: str
     finished: str
     attached: Mapping[str, bytes] = field(default_factory=dict)  # documents of ``write.STANDARD``
+    modules: Sequence[Module] = ()  # every one that the plan names, once
 
 
 def seal(
@@ -67,6 +71,8 @@ def seal(
         writer.add_bytes("outcomes.jsonl", b"".join(map(outcome_line, sealing.outcomes)))
         for name, data in sealing.attached.items():
             writer.add_bytes(name, data)
+        for path, data in (item for module in sealing.modules for item in module.sealed()):
+            writer.add_bytes(path, data, _module_kind(path))
         for record in sealing.outcomes:
             _add_unit(writer, record, files[record.unit.unit_id], _rows_kind(sealing, record))
         protocol = sealing.protocol
@@ -131,6 +137,10 @@ def _digest_label(image: ImageInfo, name: str) -> str | None:
 def _rows_kind(sealing: Sealing, record: UnitOutcome) -> FileKind:
     task = task_module(sealing.protocol.dataset(record.unit.dataset).task)
     return FileKind(Role.ROWS, JSONL, task.ROW_KIND)
+
+
+def _module_kind(path: str) -> FileKind:
+    return MODULE_INDEX if path.endswith(f"/{INDEX}") else MODULE_FILE
 
 
 def _add_unit(

@@ -36,6 +36,7 @@ class Role(StrEnum):
     CONFIG_FREEZE = "config-freeze"
     PER_QUERY = "per-query"
     CLAIMS = "claims"
+    MODULE = "module"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

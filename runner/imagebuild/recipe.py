@@ -64,16 +64,18 @@ class MethodRecipe:
     cache: bool = False
     description: str = ""
     declares: Mapping[str, Json] = field(default_factory=dict)
+    module: bool = False  # it takes one that a run manifest names
 
     def for_lock(self) -> dict[str, Json]:
         """Return what an image's label has: all of ``images.lock.json`` but ``declares``, which
         says something of the method and changes nothing in the image."""
-        return {
+        found: dict[str, Json] = {
             "command": list(self.command),
             "config": dict(self.config),
             "cache": self.cache,
             "tasks": list(self.tasks),
         }
+        return found | ({"module": True} if self.module else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,5 +221,6 @@ def _methods(document: Mapping[str, Any]) -> Iterator[tuple[str, MethodRecipe]]:
                 cache=part.get("cache", False),
                 description=part.get("description", ""),
                 declares=part.get("declares", {}),
+                module=part.get("module", False),
             ),
         )

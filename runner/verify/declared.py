@@ -53,5 +53,7 @@ def _differences(
         yield "its command is not the one that its image declares"
     if method.cache != (declared.cache if spec.cache is None else spec.cache):
         yield "it has a cache, or none, against its image and the manifest"
+    if (method.module is not None) != declared.module:
+        yield "it has a module, or none, against what its image takes"
     if method.declares and dict(method.declares) != dict(declared.declares):
         yield "it says of its mode, backend or exactness what its image does not declare"

@@ -33,6 +33,7 @@ from runner.strict_json import strict_loads
 from runner.verify.claims import claims_faults
 from runner.verify.declared import declared_faults
 from runner.verify.freeze import FrozenRun, freeze_faults
+from runner.verify.modules import module_faults
 from runner.workspace import stem
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ def read_documents(
         faults += _manifest_faults(manifest, plan)
         faults += declared_faults(manifest, plan, load_locks(local=None))
         faults += freeze_faults(view, FrozenRun(plan, protocol, tuned=manifest.tuned), keys)
+    faults += module_faults(view, manifest, plan)
     if images is not None:
         faults += _image_faults(images, plan)
     outcomes = _try(faults, "outcomes.jsonl", lambda: tuple(_outcomes(view, plan)))
