@@ -343,6 +343,10 @@ def _add_upkeep_commands(commands: object, leaf: Add) -> None:
 
 def _group(commands: object, name: str, text: str) -> object:
     parser = commands.add_parser(name, help=text, description=text)  # type: ignore[attr-defined]
+    clean.add_argument(
+        "folders", nargs="*", type=_path, metavar="FOLDER",
+        help="results that lie elsewhere than in runs/ (given to `run --out`)",
+    )  # fmt: skip
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 

@@ -21,7 +21,7 @@ from runner.tasks.api import per_query_path
 RUNS = Path("runs")
 FINAL = "bundle"
 JOURNAL = "journal.jsonl"
-_WORK, _GONE = ".work-", ".gone-"
+_WORK, _GONE = ".work-", ".gone-work-"
 
 
 def short_id(digest: str, length: int = 12) -> str:
@@ -75,7 +75,7 @@ def abandoned(results: Iterable[Path]) -> tuple[list[Path], list[Path]]:
 
 def _discard(folder: Path) -> None:
     """Remove a working folder. It loses its name first: half a folder must never be resumed."""
-    dying = folder.with_name(f"{_GONE}{folder.name.lstrip('.')}-{secrets.token_hex(4)}")
+    dying = folder.with_name(f"{_GONE}{folder.name.removeprefix(_WORK)}-{secrets.token_hex(4)}")
     folder.rename(dying)
     purge(dying)
 

@@ -104,16 +104,20 @@ def doctor(arguments: Namespace) -> int:
 
 
 def clean(arguments: Namespace) -> int:
-    """Remove containers and control groups of dead runs; list unfinished result folders."""
+    """Remove containers and control groups of dead runs; list unfinished result folders.
+
+    Nothing records where results were put: only ``runs/`` and the folders named are looked through.
+    """
     from runner.engine.clean import sweep
     from runner.engine.docker import DockerEngine
     from runner.workspace import RUNS, abandoned
 
     engine = DockerEngine()
     try:
-        folders = (
+        runs = (
             [Path(entry) for entry in os.scandir(RUNS) if entry.is_dir()] if RUNS.is_dir() else []
         )
+        folders = list(dict.fromkeys([*runs, *arguments.folders]))
         report = sweep(engine, dry_run=arguments.dry_run, folders=folders)
     finally:
         engine.close()
@@ -142,7 +146,10 @@ def clean(arguments: Namespace) -> int:
         "partial_folders": unfinished,
         "finished_folders": [str(folder) for folder in half_removed],
     }
-    emit(arguments, document, "\n".join(lines) or "nothing to clean")
+    lines = lines or ["nothing to clean"]
+    looked = ", ".join([f"{RUNS}/", *map(str, arguments.folders)])
+    lines.append(f"folders: looked in {looked}; name others that you gave to --out to look there")
+    emit(arguments, document, "\n".join(lines))
     if not arguments.dry_run and not report.clean:
         raise EngineError(
             "engine.not-clean",

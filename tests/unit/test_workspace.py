@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from runner import workspace
+from runner.commands import keeping
+from runner.engine.fake import FakeEngine
 from runner.errors import StorageError
 from runner.journal import Journal
 from runner.model import Outcome
@@ -53,6 +57,37 @@ def test_what_dead_runs_left_is_told_apart(tmp_path: Path) -> None:
     assert abandoned([out]) == ([live.folder], [out / ".gone-work-1"])
     live.remove()
     assert abandoned([out]) == ([], [out / ".gone-work-1"])
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_clean_looks_where_it_is_told_and_says_where_that_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    as_json: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runner.engine.docker.DockerEngine", FakeEngine)
+    known = Path("runs") / "one" / ".gone-work-0123456789ab-01234567"
+    told, untold = (tmp_path / name / known.name for name in ("told", "untold"))
+    kept = (tmp_path / "told" / ".gone-fishing", tmp_path / "told" / "bundle")
+    for folder in (known, told, untold, *kept):
+        folder.mkdir(parents=True)
+
+    def clean(*folders: Path, dry_run: bool = False) -> str:
+        keeping.clean(Namespace(folders=list(folders), dry_run=dry_run, json=as_json))
+        return capsys.readouterr().out
+
+    clean(told.parent, dry_run=True)
+    assert (known.exists(), told.exists()) == (True, True)
+    text = clean(told.parent)
+    assert [path.exists() for path in (known, told, untold, *kept)] == [False, False, *[True] * 3]
+    if as_json:
+        assert json.loads(text)["finished_folders"] == [str(told), str(known)]
+        return
+    assert f"removed {told}, what is left of a finished run" in text
+    assert f"looked in runs/, {told.parent}; name others that you gave to --out" in text
+    assert clean().splitlines()[0] == "nothing to clean"
 
 
 def test_a_bundle_without_its_archive_says_how_to_pack_it(tmp_path: Path) -> None:
