@@ -12,7 +12,7 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -27,8 +27,6 @@ from runner.rows.read import RowChecker, file_lines, read_rows, trec_to_rows
 from runner.secret_scan import MARK, Needles
 
 ROWS, TREC, ARTIFACTS = "rows.jsonl", "run.trec", "artifacts"
-#: Reading stops after so many bad lines: each costs a message, and a gigabyte can hold a billion.
-MAX_BAD_LINES = 20_000
 #: No valid row or TREC line is shorter: a file of shorter lines is not read to its end.
 SHORTEST_LINE = 10
 _DENSITY_SLACK = 1 << 20
@@ -154,11 +152,9 @@ class _Source(io.RawIOBase):
 
     def gives_up(self) -> bool:
         """Whether reading on could only produce more bad lines."""
-        if self.faults.count > MAX_BAD_LINES:
-            self.gave_up = f"more than {MAX_BAD_LINES} bad lines: the rest was not read"
-        elif self._lines * SHORTEST_LINE > self._position + _DENSITY_SLACK:
+        if self._lines * SHORTEST_LINE > self._position + _DENSITY_SLACK:
             self.gave_up = "lines too short to be rows: the rest was not read"
-        return self.gave_up is not None
+        return self.gave_up is not None or self.faults.exhausted
 
 
 def _copy(
@@ -181,7 +177,8 @@ def _copy(
     except BaseException:
         writer.discard()
         raise
-    return Harvest(rows=result.report, source=source.source_name, refused=others)
+    report = result.report if source.gave_up is None else replace(result.report, whole=False)
+    return Harvest(rows=report, source=source.source_name, refused=others)
 
 
 def _lines(source: _Source) -> Iterator[bytes]:
@@ -195,8 +192,6 @@ def _lines(source: _Source) -> Iterator[bytes]:
     count = 0
     for count, line in enumerate(lines, 1):  # noqa: B007 - used after the loop
         yield line
-        if source.faults.count > MAX_BAD_LINES and source.gives_up():
-            break
     if source.gave_up is not None:
         source.faults.add(count + 1, "rows.gave-up", source.gave_up)
 

@@ -190,7 +190,8 @@ class RowFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsReport:
-    """What the harvest found in a method's rows."""
+    """What the harvest found in a method's rows; not ``whole`` where there were so many faults
+    that the rest was not read: ``fault_count`` is then what was found until there."""
 
     expected: int
     valid: int
@@ -198,6 +199,7 @@ class RowsReport:
     errors: int  # valid rows whose own `error` is set
     faults: tuple[RowFault, ...] = ()  # the first 100
     fault_count: int = 0
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

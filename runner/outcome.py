@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from runner.model import Evidence, Limits, Outcome, RowsReport
 from runner.progress import duration_text, printable, size_text
+from runner.rows.faults import MAX_BAD_LINES
 
 MAX_REASON = 500
 _HOW_IT_ENDED = {"KILL": "killed after its grace", "TERM": "ended on the stop signal"}
@@ -240,10 +241,18 @@ def _rows(evidence: Evidence) -> str:
         return "no rows"
     parts = [f"{rows.valid} of {rows.expected} rows"]
     if rows.fault_count:
-        parts.append(f"{rows.fault_count} bad line{'s' if rows.fault_count != 1 else ''}")
+        parts.append(_bad_lines(rows))
     if rows.errors:
         parts.append(f"{rows.errors} with the method's own error")
     return ", ".join(parts)
+
+
+def _bad_lines(rows: RowsReport) -> str:
+    if rows.whole:
+        return f"{rows.fault_count:,} bad line{'s' if rows.fault_count != 1 else ''}"
+    if rows.fault_count > MAX_BAD_LINES:  # where reading stops: how many there are nobody knows
+        return f"more than {MAX_BAD_LINES:,} bad lines"
+    return f"at least {rows.fault_count:,} bad lines"
 
 
 def _peak(evidence: Evidence, limits: Limits | None) -> str:

@@ -58,7 +58,7 @@ def outcome_line(outcome: UnitOutcome) -> bytes:
 
 def evidence_record(evidence: Evidence) -> dict[str, Any]:
     """Return every field of the evidence as plain JSON values; ``imported`` and ``network`` only
-    where they are."""
+    where they are, and ``whole`` of rows only where they are not."""
     record = _plain(evidence)
     if evidence.imported is None:
         del record["imported"]
@@ -70,6 +70,8 @@ def evidence_record(evidence: Evidence) -> dict[str, Any]:
     if evidence.rows is not None:
         faults = [_plain(fault) for fault in evidence.rows.faults]
         record["rows"] = {**_plain(evidence.rows), "faults": faults}
+        if evidence.rows.whole:
+            del record["rows"]["whole"]
     return record
 
 

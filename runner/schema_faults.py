@@ -255,6 +255,18 @@ def _bound(problem: str, wanted: str) -> Callable[[Any], _Explained]:
     return explain
 
 
+def _length(problem: str, wanted: str) -> Callable[[Any], _Explained]:
+    def explain(error: Any) -> _Explained:
+        limit = f"{wanted} {error.validator_value:,}"
+        message = (
+            f"{shown(error.instance)} is {problem}: {len(error.instance):,} characters, "
+            f"and {limit} are allowed"
+        )
+        return "schema.bound", message, f"use {limit} characters"
+
+    return explain
+
+
 _EXPLAIN: dict[str, Callable[[Any], _Explained]] = {
     "type": _wrong_type,
     "enum": _wrong_enum,
@@ -264,8 +276,8 @@ _EXPLAIN: dict[str, Callable[[Any], _Explained]] = {
     "maximum": _bound("too large", "at most"),
     "exclusiveMinimum": _bound("too small", "more than"),
     "exclusiveMaximum": _bound("too large", "less than"),
-    "minLength": _bound("too short", "a length of at least"),
-    "maxLength": _bound("too long", "a length of at most"),
+    "minLength": _length("too short", "at least"),
+    "maxLength": _length("too long", "at most"),
     "minItems": _bound("too short", "a number of items of at least"),
     "maxItems": _bound("too long", "a number of items of at most"),
     "minProperties": _bound("too small", "a number of keys of at least"),

@@ -8,7 +8,7 @@ from runner.model import RowFault
 FAULTS_KEPT = 100
 #: A file with more bad lines, or more bytes in bad lines, is not read to its end: refusing a line
 #: costs more than reading a valid one, and a gigabyte can hold a billion lines.
-MAX_BAD_LINES = 25_000
+MAX_BAD_LINES = 20_000
 MAX_BAD_BYTES = 64 << 20
 
 

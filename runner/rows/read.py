@@ -78,13 +78,12 @@ class RowChecker(Protocol[RowT_co]):
 class RowsResult:
     """What one pass over a row file found.
 
-    ``complete`` is False where so much was refused that the rest was not read; ``lines`` and the
-    counts then cover what was.
+    Where so much was refused that the rest was not read, ``report.whole`` is False; ``lines`` and
+    the counts then cover what was.
     """
 
     report: RowsReport
     lines: int
-    complete: bool = True
 
 
 def read_rows(  # noqa: PLR0913 - independent options, by keyword only
@@ -152,7 +151,6 @@ class _Reader(Generic[RowT]):
         self._errors = 0
         self._valid = 0
         self._in_long_line = False
-        self._complete = True
         self._good: list[bytes] = []  # the valid lines of the current block,
         self._rows: list[RowT] = []  # what they say,
         self._held = 0  # and how many lines
@@ -180,7 +178,6 @@ class _Reader(Generic[RowT]):
             except RowRefused as refused:
                 log.add(self._number, refused.code, refused.message, size=len(line))
                 if log.exhausted:
-                    self._complete = False
                     return
             else:
                 self._good.append(line)
@@ -203,9 +200,9 @@ class _Reader(Generic[RowT]):
                 errors=self._errors,
                 faults=tuple(self._log.kept),
                 fault_count=self._log.count,
+                whole=not self._log.exhausted,
             ),
             lines=self._number,
-            complete=self._complete,
         )
 
     def _flush(self) -> None:

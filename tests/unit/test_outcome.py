@@ -119,6 +119,19 @@ TABLE = [
     ("invalid_output", DONE, {"rows": SOME}, "120 of 300 rows"),
     ("invalid_output", DONE, {"rows": FAULTY}, "line 7: score is not finite [rows.not-finite]"),
     ("invalid_output", DONE, {"rows": EXTRA, "oom_events": 1}, "1 bad line"),
+    ("invalid_output", DONE, {"rows": replace(EXTRA, fault_count=12_345)}, " 12,345 bad lines"),
+    (
+        "invalid_output",
+        DONE,
+        {"rows": replace(EXTRA, fault_count=20_001, whole=False)},
+        "300 of 300 rows, more than 20,000 bad lines",
+    ),
+    (
+        "invalid_output",
+        DONE,
+        {"rows": replace(EXTRA, fault_count=7, whole=False)},
+        "at least 7 bad lines",
+    ),
     ("invalid_output", DONE, {"rows": None}, "no readable rows: no rows.jsonl"),
     (
         "invalid_output",

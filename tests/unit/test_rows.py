@@ -225,15 +225,15 @@ def test_faults_beyond_the_cap_are_counted_and_later_rows_still_read(reference: 
 def test_a_hopeless_file_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_faults, "MAX_BAD_LINES", 10)
     result, rows = read(GOOD + b"\n" * 1000 + ERROR)
-    assert (result.report.fault_count, result.complete, result.lines) == (11, False, 12)
+    assert (result.report.fault_count, result.report.whole, result.lines) == (11, False, 12)
     assert [row.query_id for row in rows] == ["q1"]
-    assert read(GOOD)[0].complete
+    assert read(GOOD)[0].report.whole
 
 
 def test_bytes_in_bad_lines_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_faults, "MAX_BAD_BYTES", 1000)
     result, _ = read((b"[" * 400 + b"\n") * 10)
-    assert (result.report.fault_count, result.complete) == (3, False)
+    assert (result.report.fault_count, result.report.whole) == (3, False)
 
 
 @pytest.mark.parametrize("unit", [b"[]", b"{}", b"1", b'["a",1]'])

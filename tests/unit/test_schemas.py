@@ -226,7 +226,12 @@ BAD: list[tuple[Any, str, str, str]] = [
     ({"query_id": "q"}, "schema.missing-key", "$", "'ranking' is missing"),
     ({**GOOD_ROW, "query_id": 1}, "schema.type", "$.query_id", "expected a string, found 1"),
     ({**GOOD_ROW, "query_id": ""}, "schema.bound", "$.query_id", "at least 1"),
-    ({**GOOD_ROW, "query_id": "x" * 513}, "schema.bound", "$.query_id", "at most 512"),
+    (
+        {**GOOD_ROW, "query_id": "x" * 5130},
+        "schema.bound",
+        "$.query_id",
+        "5,130 characters, and at most 512 are allowed",
+    ),
     ({**GOOD_ROW, "latency_ms": -1}, "schema.bound", "$.latency_ms", "at least 0"),
     ({**GOOD_ROW, "latency_ms": math.nan}, "schema.non-finite", "$.latency_ms", "no JSON"),
     ({**GOOD_ROW, "latency_ms": math.inf}, "schema.non-finite", "$.latency_ms", "no JSON"),
