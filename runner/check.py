@@ -13,6 +13,7 @@ from runner.imagelock import LOCAL_LOCK, PUBLISHED_LOCK, Locks, host_platform, l
 from runner.manifest import RunManifest, lint_freeze_manifest, lint_run_manifest
 from runner.manifest_read import LIMIT_NAMES
 from runner.model import Plan
+from runner.modules import read_module
 from runner.plan import Overrides, try_plan
 from runner.protocol.splits import CALIBRATION, freeze_required
 from runner.quantities import format_size_bytes
@@ -24,6 +25,9 @@ _SECRET = re.compile(
     r"private[_-]?key|credentials?)(?:[^a-z]|$)",
     re.IGNORECASE,
 )
+#: In a module's source: a name and the text that it gets; a private key; somebody's own folder.
+_ASSIGNED = re.compile(r"""(\w+)["']?\s*[:=]\s*["'][^"']{8,}["']""")
+_PRIVATE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|(?<![\w.])/(?:home|Users)/\w")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +211,26 @@ def _warnings(manifest: RunManifest, plan: Plan | None) -> Iterator[Finding]:
                 message = "the command looks like it holds a secret, and manifests are published"
                 where = places.where("methods", index, "command", at)
                 yield _warning("manifest.secret", message, "remove it", where)
+    yield from _module_warnings(manifest)
     if plan is not None:
         yield from _plan_warnings(manifest, plan)
+
+
+def _module_warnings(manifest: RunManifest) -> Iterator[Finding]:
+    """Yield the first line of each file of a module that its author would hardly publish."""
+    for entry, path in {(one.entry, one.module) for one in manifest.methods if one.module}:
+        try:
+            module = read_module(path, below=manifest.path.parent)
+        except SealbenchError:
+            continue  # an error, told elsewhere
+        for file in module.files:
+            for number, line in enumerate(file.data.decode().splitlines(), start=1):
+                names = [match[1] for match in _ASSIGNED.finditer(line)]
+                if _PRIVATE.search(line) or any(map(_SECRET.search, names)):
+                    message = f"line {number} of {file.name} looks private, and the bundle has it"
+                    where = manifest.places.where("methods", entry, "module")
+                    yield _warning("manifest.private-module", message, "remove it", where)
+                    break
 
 
 def _lacks_freeze(manifest: RunManifest, plan: Plan) -> bool:

@@ -1,7 +1,8 @@
 """First use in one command: what `make TARGET` does, from a bare machine on.
 
 Settings come from the environment (make exports its variables): MANIFEST, DATA_ROOT, OUT, KEY,
-BUNDLE, PROTOCOL, TRUST, SUBMITTER, ARCHIVES, TESTS, BENCH, IMAGES, BASE, ENGINE_INSTALL.
+BUNDLE, EMBEDDINGS, PROTOCOL, TRUST, SUBMITTER, ARCHIVES, TESTS, BENCH, IMAGES, BASE,
+ENGINE_INSTALL.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def verify(setup: Setup) -> int:
     if not trust:
         setup.steps.say("-- no TRUST named: only your own key counts")
     labels = _labels(setup, OWN_DATA if has_data(Path(protocol), OWN_DATA) else None)
-    return setup.call("verify", str(bundle), "--protocol", protocol, *trust, *labels)
+    embeddings = setup.options(embeddings="EMBEDDINGS")
+    if embeddings:
+        setup.prepare_engine(())
+    return setup.call("verify", str(bundle), "--protocol", protocol, *trust, *labels, *embeddings)
 
 
 def reproduce(setup: Setup) -> int:
@@ -137,6 +141,7 @@ def lint(setup: Setup) -> int:
         (*python, "pytest", "-q", "tests/unit/test_schemas.py"),
     ]
     manifests = sorted((ROOT / "manifests").glob("*.yaml"))
+    manifests += sorted((ROOT / "examples").glob("*/run.yaml"))
     checks += [(sealbench, "check", _short(path)) for path in manifests]
     failed = []
     for command in checks:

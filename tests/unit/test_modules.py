@@ -14,20 +14,24 @@ import pytest
 
 from runner.bundle.manifest import FileEntry, Role, parse_manifest
 from runner.canonical import canonical_bytes, sha256_label
+from runner.check import check_manifest
 from runner.compare import Verdict
 from runner.engine.fake import Script
 from runner.errors import DataError, KeyError_, ManifestError, SealbenchError
 from runner.imagelock import load_locks
-from runner.manifest import load_run_manifest
+from runner.manifest import load_freeze_manifest, load_run_manifest
 from runner.merge import MergeRequest, merge
 from runner.model import Outcome, Plan
 from runner.modules import MAX_BYTES, MAX_FILES, planned_modules, read_module
 from runner.plan import build_plan, try_plan
+from runner.protocol.freeze import freeze
 from runner.verify.bundle import VerifyRequest, verify_bundle
-from tests.sealed import DATA_ROOT, KEY, TRUST, Sandbox, does, overlap, protocol, sandbox
+from tests.sealed import DATA_ROOT, KEY, ROOT, TRUST, Sandbox, does, overlap, protocol, sandbox
 from tests.unit.test_reproduce import again
 from tests.unit.test_verify import sign_again
 
+EXAMPLE = ROOT / "examples" / "module" / "run.yaml"
+BENCHMARKS = ROOT / "manifests" / "benchmarks"
 SOURCE = "def score(left, right):\n    return float(left == right)\n"
 CUSTOM = "{name: mine, image: code, method: custom, module: mine.py}"
 
@@ -76,6 +80,10 @@ def fifo(folder: Path) -> None:
     os.mkfifo(folder / "pipe.py")
 
 
+def no_unicode(folder: Path) -> None:
+    (folder / os.fsdecode(b"\xff.py")).touch()
+
+
 REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no entry": (lambda f: (f / "method.py").rename(f / "other.py"), "data.module-entry", "no met"),
     "a link": (lambda f: (f / "x.py").symlink_to("method.py"), "data.module-file", "symbolic link"),
@@ -85,14 +93,13 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "bytes": (lambda f: (f / "x.py").write_bytes(b"\xff"), "data.module-text", "x.py is no UTF-8"),
     "NUL": (lambda f: (f / "x.py").write_bytes(b"\0"), "data.module-text", "NUL"),
     "compiled": (lambda f: (f / "x.so").write_bytes(b""), "data.module-kind", "x.so is of no kind"),
-    "hidden": (lambda f: (f / ".env.txt").touch(), "data.module-name", "'.env.txt'"),
-    "a space": (lambda f: (f / "a b.py").touch(), "data.module-name", "'a b.py'"),
-    "no Unicode": (
-        lambda f: (f / os.fsdecode(b"\xff.py")).touch(), "data.module-name", "cannot be a file"
-    ),
+    "hidden": (lambda f: (f / ".env.txt").write_text(""), "data.module-name", "'.env.txt'"),
+    "a space": (lambda f: (f / "a b.py").write_text(""), "data.module-name", "'a b.py'"),
+    "no Unicode": (no_unicode, "data.module-name", "cannot be a file"),
     "large": (lambda f: (f / "x.txt").write_bytes(b"x" * MAX_BYTES), "data.module-file", "exceeds"),
     "many": (
-        lambda f: [(f / f"x{n}.txt").touch() for n in range(MAX_FILES)], "data.module-file", "more"
+        lambda f: [(f / f"{n}.txt").write_text("") for n in range(MAX_FILES)],
+        "data.module-file", "more than",
     ),
     "deep": (lambda f: (f / "/".join(["d" * 60] * 4)).mkdir(parents=True), "data.module-file",
              "too long"),
@@ -309,6 +316,41 @@ def bundle_with_module(folder: Path) -> Sandbox:
     box.run()
     assert box.verify().faults == ()
     return box
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('api_key = "0123456789"', True),
+        ("PASSWORD: str = 'x'", False),
+        ('settings = {"access_token": "0123456789"}', True),
+        ("-----BEGIN RSA PRIVATE KEY-----", True),
+        ('open("/home/somebody/words.txt")', True),
+        ('token = "[A-Za-z_]\\w*"', False),
+    ],
+)
+def test_what_looks_private_is_told_before_it_is_published(
+    tmp_path: Path, line: str, found: bool
+) -> None:
+    box = box_with(tmp_path, CUSTOM)
+    (tmp_path / "mine.py").write_text(f"{SOURCE}{line}\n{line}\n")
+    report = check_manifest(box.manifest, platform="linux/amd64")
+    assert report.exit_code == 0
+    told = [one for one in report.findings if one.code == "manifest.private-module"]
+    assert [one.message.split(" looks")[0] for one in told] == ["line 3 of method.py"] * found
+
+
+def test_the_examples_are_modules_and_their_protocol_is_frozen_from_what_is_here() -> None:
+    manifest = load_run_manifest(EXAMPLE)
+    frozen, _ = freeze(load_freeze_manifest(BENCHMARKS / "homework-v1.yaml"), DATA_ROOT)
+    assert (BENCHMARKS / "homework-v1.protocol.json").read_bytes() == canonical_bytes(frozen)
+    locks = load_locks(local=None)
+    plan = build_plan(manifest, frozen, locks, "linux/amd64")
+    assert [method.name for method in plan.methods if method.module] == [
+        "token-jaccard", "rare-tokens",
+    ]  # fmt: skip
+    report = check_manifest(EXAMPLE, platform="linux/amd64")
+    assert [one for one in report.findings if one.code != "image.not-published"] == []
 
 
 @pytest.fixture(scope="module")
