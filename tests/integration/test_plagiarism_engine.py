@@ -47,7 +47,7 @@ def test_the_walk_through_runs_as_it_stands(engine: Engine, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((walk / "reviewer/merged/bundle/results.json").read_bytes())
     ranks = {row["method"]: row["rank"] for row in results["aggregate"] if row["metric"] == "auroc"}
-    assert set(ranks) == {"levenshtein", "lcs", "winnowing", "gst"}
+    assert set(ranks) == {"levenshtein", "lcs", "winnowing", "gst", "token-jaccard"}
     assert None not in ranks.values()
     assert all(entry["tie"] for entry in results["comparisons"])
     thresholds = {

@@ -79,3 +79,14 @@ def test_the_manifest_that_is_shown_is_one() -> None:
     assert manifest.protocol.is_file()
     assert manifest.data_root is not None
     assert (manifest.data_root / "quickstart-mini").is_dir()
+
+
+def test_the_module_that_is_shown_is_the_example_and_its_manifest_names_it() -> None:
+    example = IMAGES_FOLDER.parent / "examples" / "module"
+    shown = blocks("python")[1]
+    assert (example / "token_jaccard.py").read_text().endswith(shown)
+    manifest = parse_run_manifest(blocks("yaml")[1].encode(), example / "mine.yaml")
+    (method,) = manifest.methods
+    assert (method.image, method.method) == ("code", "custom")
+    assert method.module == example / "token_jaccard.py"
+    assert manifest.protocol.is_file()
