@@ -8,11 +8,13 @@ CRLF twin is another source. Texts stay on disk and are read, and hashed, again 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from runner.datasets.code_tables import Table, read_table
 from runner.datasets.code_text import content_key, is_text, normalised, text_of
@@ -22,6 +24,7 @@ FILES = "files.csv"
 #: A source beyond this is no program that a person wrote; comparing two takes their product.
 MAX_SOURCE_BYTES = 8 << 20
 MAX_PATH_CHARS = 512
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
 _RESTORE = "restore the published file, or correct files.csv"
 
@@ -34,12 +37,69 @@ class Source(NamedTuple):
     key: bytes
 
 
+class SourceReader:
+    """Reads sources below one folder, each a regular file that lies below ``root``.
+
+    A folder on the way is resolved once for all its files: to resolve each file's path anew took
+    longer than reading it. Whatever is no plain file in such a folder goes the careful way.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._folder, self._root = folder, root
+        self._resolved: dict[str, str | None] = {}
+
+    def read(self, path: str) -> bytes:
+        """Return a source's bytes; ``DataError`` where it is absent, outside or too large."""
+        data = self._quick(path)
+        if data is None:
+            with open_inside(self._folder / path, self._root, fix=_RESTORE) as stream:
+                data = stream.read(MAX_SOURCE_BYTES + 1)
+        if len(data) > MAX_SOURCE_BYTES:
+            limit = f"a source of more than {MAX_SOURCE_BYTES >> 20} MiB"
+            fix = "leave it out of the dataset"
+            refuse("data.large-source", limit, fix=fix, path=self._folder / path)
+        return data
+
+    def refuse_changed(self, path: str, expected: str, data: bytes) -> NoReturn:
+        """Raise ``DataError`` for a source whose bytes are not those that its digest is of."""
+        found = hashlib.sha256(data).hexdigest()
+        refuse(
+            "data.changed",
+            f"a source has sha256 {found} ({len(data)} bytes), files.csv says {expected}",
+            fix=_RESTORE,
+            path=self._folder / path,
+        )
+
+    def _quick(self, path: str) -> bytes | None:
+        parent, _, name = path.rpartition("/")
+        if parent not in self._resolved:
+            self._resolved[parent] = self._resolve(parent)
+        folder = self._resolved[parent]
+        if folder is None:
+            return None
+        try:
+            descriptor = os.open(f"{folder}/{name}", _FLAGS)
+        except OSError:  # a link perhaps, which may lead to somewhere below the root
+            return None
+        try:
+            found = os.fstat(descriptor)
+            return _all(descriptor, found.st_size) if stat.S_ISREG(found.st_mode) else None
+        finally:
+            os.close(descriptor)
+
+    def _resolve(self, parent: str) -> str | None:
+        try:
+            folder = (self._folder / parent).resolve(strict=True)
+        except (OSError, RuntimeError):
+            return None
+        return str(folder) if folder.is_relative_to(self._root.resolve()) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """All sources of a dataset by id, in file order; ``folder`` is what paths are relative to."""
+    """All sources of a dataset by id, in file order; ``reader`` reads them again."""
 
-    folder: Path
-    root: Path
+    reader: SourceReader
     table: Table
     by_id: Mapping[str, Source] = field(repr=False)
     empty: int
@@ -48,9 +108,9 @@ class Sources:
     def text(self, identity: str) -> str:
         """Read a source; ``DataError`` when its bytes are not those that were loaded."""
         source = self.by_id[identity]
-        data = _read(self.folder / source.path, self.root)
+        data = self.reader.read(source.path)
         if hashlib.sha256(data).hexdigest() != source.sha256:
-            _changed(self.folder / source.path, source.sha256, data)
+            self.reader.refuse_changed(source.path, source.sha256, data)
         return text_of(data)
 
     def duplicates(self, ids: Iterable[str]) -> int:
@@ -80,6 +140,7 @@ def load_sources(folder: Path, root: Path, prefix: str = "") -> Sources:
     """
     base = folder / prefix if prefix else folder
     table = read_table(folder, root, f"{prefix}{FILES}", ("id", "path", "sha256"))
+    reader = SourceReader(base, root)
     found: dict[str, Source] = {}
     paths: set[str] = set()
     empty = undecodable = 0
@@ -94,9 +155,9 @@ def load_sources(folder: Path, root: Path, prefix: str = "") -> Sources:
             message = f"path {shown(path)} stands twice"
             table.refuse("data.duplicate-path", message, "list every file once", line)
         paths.add(path)
-        data = _read(base / path, root)
+        data = reader.read(path)
         if hashlib.sha256(data).hexdigest() != sha256 or size not in ("", str(len(data))):
-            _changed(base / path, sha256, data)
+            reader.refuse_changed(path, sha256, data)
         if not is_text(data):
             refuse(
                 "data.not-text",
@@ -110,9 +171,7 @@ def load_sources(folder: Path, root: Path, prefix: str = "") -> Sources:
         found[identity] = Source(path, sha256, content_key(text))
     if not found:
         table.refuse("data.empty", "no sources", "list the sources")
-    return Sources(
-        folder=base, root=root, table=table, by_id=found, empty=empty, undecodable=undecodable
-    )
+    return Sources(reader=reader, table=table, by_id=found, empty=empty, undecodable=undecodable)
 
 
 def tree_checksum(parts: Iterable[tuple[str, str]]) -> str:
@@ -141,20 +200,10 @@ def _check_row(table: Table, path: str, sha256: str, line: int) -> None:
         table.refuse("data.bad-digest", message, "write 64 hexadecimal digits", line)
 
 
-def _read(path: Path, root: Path) -> bytes:
-    with open_inside(path, root, fix=_RESTORE) as stream:
-        data = stream.read(MAX_SOURCE_BYTES + 1)
-    if len(data) > MAX_SOURCE_BYTES:
-        limit = f"a source of more than {MAX_SOURCE_BYTES >> 20} MiB"
-        refuse("data.large-source", limit, fix="leave it out of the dataset", path=path)
-    return data
-
-
-def _changed(path: Path, expected: str, data: bytes) -> None:
-    found = hashlib.sha256(data).hexdigest()
-    refuse(
-        "data.changed",
-        f"a source has sha256 {found} ({len(data)} bytes), files.csv says {expected}",
-        fix=_RESTORE,
-        path=path,
-    )
+def _all(descriptor: int, size: int) -> bytes:
+    """Read a file to its end, or one byte beyond the limit of a source."""
+    pieces, left = [], MAX_SOURCE_BYTES + 1
+    while left and (piece := os.read(descriptor, min(size + 1, left))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
