@@ -29,7 +29,7 @@ help: ## this list
 	@echo 'make container [BASE=image by digest]          build an image of the runner itself'
 	@echo 'make leaderboard [REGISTRY=dir] [OUT=dir]     write the page of the bundles in a registry'
 	@echo 'make doctor                                   tell what is missing and how to mend it'
-	@echo 'make clean                                    remove containers and folders left by runs'
+	@echo 'make clean [OUT=dir]                          remove containers and folders left by runs'
 
 run test verify reproduce images container leaderboard doctor clean bench lint:
 	$(bootstrap)

@@ -191,7 +191,8 @@ def doctor(setup: Setup) -> int:
 def clean(setup: Setup) -> int:
     """Remove containers and folders that runs left."""
     setup.prepare_environment()
-    return setup.call("clean")
+    out = setup.setting("OUT")
+    return setup.call("clean", *([out] if out else []))
 
 
 def bench(setup: Setup) -> int:
