@@ -151,11 +151,18 @@ def test_snapshots_an_adapter_and_training(
     assert found["top"] == pytest.approx([0.5, 0.1])  # of three papers, one is missing
 
 
-def run_inside(engine: DockerEngine, image: str, folder: Path) -> dict[str, Any]:
-    """Run the script above in a container of the image, as a method would run."""
+def run_inside(
+    engine: DockerEngine, image: str, folder: Path, script: str = INSIDE, **given: bytes
+) -> dict[str, Any]:
+    """Run a script in a container of the image, as a method would run.
+
+    ``given``: files for ``/in``, by name with ``__`` for the dot.
+    """
     for name in ("in", "out", "work"):
         (folder / name).mkdir()
-    (folder / "in" / "inside.py").write_text(INSIDE)
+    (folder / "in" / "inside.py").write_text(script)
+    for name, data in given.items():
+        (folder / "in" / name.replace("__", ".")).write_bytes(data)
     limits = Limits(wall_ms=300_000, memory_bytes=2 << 30, tmp_bytes=256 << 20, cpus_milli=2000)
     platform = Platform(engine=engine, cgroups=open_cgroups(engine.info()))
     result = run_unit(

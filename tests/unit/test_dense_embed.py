@@ -78,7 +78,7 @@ NAMES = [f"d{number}" for number in range(len(TEXTS))]
 
 def embedder(cache: Path | None, stand_in: StandIn) -> Embedder:
     config = EmbeddingConfig(model="tiny")
-    return Embedder(config, threads=1, cache=cache, load=lambda *_, **__: stand_in)  # type: ignore[arg-type]  # stands in for the encoder
+    return Embedder(config, threads=1, cache=cache, load=lambda *_, **__: stand_in)
 
 
 def test_a_snapshot_says_how_it_is_used(models: Path) -> None:

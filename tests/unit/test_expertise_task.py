@@ -19,6 +19,7 @@ from runner.engine.fake_cgroups import FakeCgroups
 from runner.errors import ProtocolError
 from runner.keys import SigningKey
 from runner.manifest import load_freeze_manifest
+from runner.model import Outcome
 from runner.progress import make_reporter
 from runner.protocol.bind import bind
 from runner.protocol.freeze import freeze
@@ -390,6 +391,43 @@ def test_from_a_manifest_to_a_verified_bundle_that_names_nobody(root: Path, tmp_
         data = path.read_bytes()
         assert not any(person.encode() in data for person in PEOPLE), path
         assert b"no_ss" not in data
+
+
+def test_the_shipped_methods_without_weights_are_not_started_and_say_so(
+    root: Path, tmp_path: Path
+) -> None:
+    shipped = (MANIFESTS / "reviewer-gold.yaml").read_text()
+    entries = [
+        f"  - name: {entry}"
+        for entry in shipped.split("\n  - name: ")[1:]
+        if "requires: [weights]" in entry
+    ]
+    (tmp_path / "p.json").write_bytes(frozen(root).raw)
+    lines = ["schema: sealbench/run/v1", "name: toy", "protocol: p.json", "splits: [all]"]
+    lines += ["limits: {memory: 256MiB}", "methods:", *entries]
+    lines += [f"  - {{name: constant, image: '{IMAGE}', command: [constant]}}"]
+    (tmp_path / "run.yaml").write_text("\n".join(lines) + "\n")
+    result, report = run_and_verify(tmp_path, root)
+    assert report.faults == ()
+    assert report.recomputed.holds is True
+    found = {one.unit.method: (one.outcome, one.reason) for one in result.outcomes}
+    absent = {
+        "specter2": "specter2-base (000000000000), specter2-proximity (000000000000)",
+        "specter-mounted": "specter (000000000000)",
+        "scincl": "scincl (000000000000)",
+        "specter-mfr": "mfr (000000000000), specter (000000000000)",
+    }
+    expected = {
+        name: (
+            Outcome.NOT_STARTED, f"model files are not on this host: {models}; see --models-root"
+        )
+        for name, models in absent.items()
+    }  # fmt: skip
+    assert found == {**expected, "constant": (Outcome.OK, found["constant"][1])}
+    assert len(result.outcomes) == 10
+    assert (result.summary.complete, result.summary.unexpected) == (True, 0)
+    rows: Any = result.results["aggregate"]
+    assert {row["mean_score"] for row in rows if row["method"] in absent} == {None}
 
 
 def test_the_bundle_holds_rows_and_the_artifact_of_rated_pairs(root: Path, tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-from dense.encoder import Encoder
+from dense.encoder import Batch, Encoder
 from dense.snapshot import Snapshot, read_snapshot
 from dense.store import EmbeddingStore
 from dense.texts import text_hash
@@ -53,10 +53,21 @@ class EmbeddingConfig:
         )
 
 
+class Reader(Protocol):
+    """What embeds: ``dense.encoder.Encoder``, or another that gives a text the same bits always."""
+
+    def tokenise(self, texts: Sequence[str]) -> list[Any]:
+        """Return what ``encode`` takes of each text."""
+
+    def encode(self, tokens: Sequence[Any]) -> Iterator[tuple[Batch, Vectors]]:
+        """Yield batches of texts, by their places in ``tokens``, with a vector each."""
+
+
 class Embedder:
     """Embeds texts with one model. Use as a context manager: it holds the cache's file.
 
     ``cache`` None keeps vectors in memory only; by default ``/cache`` is used where it is mounted.
+    ``load`` and ``snapshot`` are for models that are no encoder of the BERT family.
     """
 
     def __init__(
@@ -65,9 +76,10 @@ class Embedder:
         *,
         threads: int,
         cache: Path | None = CACHE,
-        load: Callable[..., Encoder] = Encoder,
+        load: Callable[..., Reader] = Encoder,
+        snapshot: Snapshot | None = None,
     ) -> None:
-        self.snapshot = read_snapshot(
+        self.snapshot = snapshot or read_snapshot(
             config.model,
             pooling=config.token_pooling,
             max_tokens=config.max_tokens,
@@ -75,7 +87,7 @@ class Embedder:
         )
         self.known = self.computed = 0
         self._config, self._threads, self._load = config, threads, load
-        self._encoder: Encoder | None = None
+        self._encoder: Reader | None = None
         # Where nothing is mounted, /cache is a folder of the read-only image.
         folder = cache if cache is not None and os.access(cache, os.W_OK) else None
         self.store = EmbeddingStore(folder, store_settings(self.snapshot), self.snapshot.dimension)
@@ -108,7 +120,7 @@ class Embedder:
         )
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> Reader:
         """The model, loaded at the first call."""
         if self._encoder is None:
             started = time.monotonic()
