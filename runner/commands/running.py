@@ -169,7 +169,10 @@ def _is(row: Mapping[str, Any], **wanted: str) -> bool:
 
 def _row(row: dict[str, Any], result: RunResult) -> tuple[str, ...]:
     outcomes = dict.fromkeys(
-        record.outcome.value for record in result.outcomes if record.unit.method == row["method"]
+        record.outcome.value
+        for record in result.outcomes
+        if record.unit.method == row["method"]
+        and protocol.dataset(record.unit.dataset).task == row["task"]
     )
     interval = "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} - {row['ci_high']:.4f}"
     score = "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}"

@@ -15,14 +15,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.registry import Entry, compare_entries
-from runner.report.page import Section, code, page, paragraph, table
+from runner.report.page import Cell, Section, code, escape, join, page, paragraph, table
+from runner.report.words import better_word, interval, metric_name, number
 
 COLUMNS = (
     "protocol_id", "benchmark", "task", "split", "metric", "rank", "method", "method_id",
     "mean_score", "ci_low", "ci_high", "coverage", "eligible", "beside_first", "bundle", "signer",
-    "reproduced_by",
+    "reproduced_by", "run", "reason",
 )  # fmt: skip
 _HEAD = ("rank", "method", "score", "95 % interval", "coverage", "beside the first", "run")
+_RUNS = ("run", "bundle (digest of manifest.json)", "signed by", "reproduced by")
+#: A comparison needs both methods' rows in one bundle.
+OTHER_RUN = "other run"
 
 
 def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -43,6 +47,8 @@ def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                         "benchmark": entry.benchmark,
                         "beside_first": _beside(row, table_rows, entry),
                         "reproduced_by": ", ".join(entry.reproduced_by),
+                        "run": entry.name,
+                        "reason": _reason(row, entry),
                     }
                 )
     return found
@@ -65,41 +71,76 @@ def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def as_html(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page."""
-    sections = []
-    keys = dict.fromkeys(
-        (row["protocol_id"], row["benchmark"], row["task"], row["split"], row["metric"])
-        for row in rows
-    )
-    for key in keys:
-        protocol, benchmark, task, split, metric = key
-        group = [
-            row
-            for row in rows
-            if (row["protocol_id"], row["task"], row["split"], row["metric"])
-            == (protocol, task, split, metric)
-        ]
-        cells = [_cells(row) for row in group]
-        sections.append(
-            Section(
-                title=f"{benchmark}: {task}, {metric} on {split}",
-                parts=[
-                    paragraph(code(protocol), faint=True),
-                    table(_HEAD, cells, numbers={0, 2, 3, 4}),
-                ],
-            )
-        )
     lead = [
         paragraph("Every figure was recomputed from sealed rows before it was listed here."),
         paragraph(
-            "Ranks are competition ranks (1, 1, 3). A method without a score on every dataset has "
-            "no rank. “tie”: a paired test with Holm's correction does not part the method from "
-            "the first one of the same run.",
+            "Ranks are competition ranks (1, 1, 3) over the methods of all runs; one that was run "
+            "twice has two rows. A method without a score on every dataset has no rank. “tie”: a "
+            "paired test with Holm's correction does not part the method from the first one; "
+            f"“apart”: it does. “{OTHER_RUN}”: the first one is of another run, and only methods "
+            "of one run are tested: look at the intervals.",
             faint=True,
         ),
     ]
     if not rows:
         lead.append(paragraph("The registry is empty."))
+    sections = []
+    for protocol in dict.fromkeys(row["protocol_id"] for row in rows):
+        group = [row for row in rows if row["protocol_id"] == protocol]
+        sections.append(_runs(group))
+        sections += _tables(group)
     return page("Leaderboard", lead, sections)
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> Section:
+    """The runs of one protocol: who signed them, and who had the same result."""
+    cells = {
+        row["bundle"]: (
+            row["run"],
+            code(row["bundle"]),
+            row["signer"],
+            row["reproduced_by"] or "nobody yet",
+        )
+        for row in rows
+    }
+    protocol = join([escape("protocol "), code(rows[0]["protocol_id"])])
+    parts = [paragraph(protocol, faint=True), table(_RUNS, list(cells.values()))]
+    return Section(title=rows[0]["benchmark"], parts=parts)
+
+
+def _tables(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """One table for each task, metric and split of a protocol."""
+    sections = []
+    for key in dict.fromkeys((row["task"], row["split"], row["metric"]) for row in rows):
+        task, split, metric = key
+        group = [row for row in rows if (row["task"], row["split"], row["metric"]) == key]
+        notes = dict.fromkeys(
+            f"{row['method']}, {row['run']}: {row['reason']}" for row in group if row["reason"]
+        )
+        sections.append(
+            Section(
+                title=f"{rows[0]['benchmark']} {task}, {split}: {metric_name(metric)}, "
+                f"{better_word(metric)}",
+                parts=[
+                    table(_HEAD, [_cells(row) for row in group], numbers={0, 2, 3, 4}),
+                    *(paragraph(note, faint=True) for note in notes),
+                ],
+            )
+        )
+    return sections
+
+
+def _reason(row: Mapping[str, Any], entry: Entry) -> str:
+    """Why a method has no score or no interval; empty where it has both."""
+    if row["mean_score"] is not None:
+        return f"no interval: {row['ci_reason']}" if "ci_reason" in row else ""
+    same = ("method", "task", "split", "metric")
+    reasons = dict.fromkeys(
+        f"{found['dataset']}: {found['error']}"
+        for found in entry.results["per_dataset"]
+        if found["error"] and all(found[name] == row[name] for name in same)
+    )
+    return "; ".join(reasons)
 
 
 def _beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], entry: Entry) -> str:
@@ -114,7 +155,7 @@ def _beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], entry: En
         return ""
     names = {method for method, bundle in firsts if bundle == row["bundle"]}
     if not names:
-        return "other run"
+        return OTHER_RUN
     for found in entry.results.get("comparisons", []):
         pair = {found["method"], found["other"]}
         alike = all(found[name] == row[name] for name in same)
@@ -123,17 +164,15 @@ def _beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], entry: En
     return "not tested"
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    score, low = row["mean_score"], row["ci_low"]
+def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         "-" if row["rank"] is None else str(row["rank"]),
         row["method"],
-        "null" if score is None else f"{score:.4f}",
-        "-" if low is None else f"{low:.4f} - {row['ci_high']:.4f}",
+        number(row["mean_score"]),
+        interval(row),
         f"{row['coverage']:.0%}",
         row["beside_first"],
-        f"{row['bundle'][:12]}, signed by {row['signer']}"
-        + (f", reproduced by {row['reproduced_by']}" if row["reproduced_by"] else ""),
+        join([escape(row["run"] + " "), code(row["bundle"][:12])]),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from runner.commands.running import summary_text
 from runner.model import Outcome
 from tests.plagiarism import Bench, answers, bench
 from tests.sealed import does
@@ -249,6 +250,9 @@ def test_an_incomplete_ranking_is_invalid_output(made: Bench, tmp_path: Path) ->
     assert retrieval.outcome is Outcome.INVALID_OUTPUT
     assert retrieval.evidence.rows is not None
     assert retrieval.evidence.rows.faults[0].code == "rows.incomplete-ranking"
+    told = summary_text(result, made.verify(tmp_path / "out"))
+    tables = [line.split()[-1] for line in told.splitlines() if line.split()[1:2] == ["half"]]
+    assert tables == ["ok", "invalid_output"]  # each task's table has the outcome there
 
 
 def test_a_method_that_fails_on_the_second_dataset_is_not_eligible_there(

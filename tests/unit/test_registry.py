@@ -215,7 +215,14 @@ def test_the_page_stands_alone_and_the_tables_hold_the_same(registry: Registry) 
     page.feed(text)
     assert "script" not in page.tags
     assert page.outside == []
-    assert "null" in text  # the failed method is shown
+    assert "null" in text  # the failed method is shown, with the reason
+    assert text.count("crash, first: toy-pair: crashed: exit code 3") == len(
+        {(row["split"], row["metric"]) for row in rows if row["task"] == "pair"}
+    )
+    for row in rows:  # each run once with its whole digest, and who signed it
+        assert text.count(row["bundle"]) == 1
+    assert text.count("nobody yet") == len({row["bundle"] for row in rows})
+    assert "AUROC, higher is better" in text
     found = list(csv.DictReader(io.StringIO(as_csv(rows))))
     assert len(found) == len(rows) == len(json.loads(as_json(rows))["rows"])
     crash = [row for row in found if row["method"] == "crash"]
@@ -225,4 +232,8 @@ def test_the_page_stands_alone_and_the_tables_hold_the_same(registry: Registry) 
     beside = {row["method"]: row["beside_first"] for row in found if row["metric"] == "auroc"}
     assert beside["constant"] == "tie"
     assert beside["lengths"] == "other run"
+    reasons = {row["method"]: row["reason"] for row in found if row["metric"] == "auroc"}
+    assert reasons["constant"] == ""
+    assert "exit code 3" in reasons["crash"]
+    assert {row["run"] for row in found if row["method"] == "crash"} == {"first"}
     assert "The registry is empty." in as_html([])
