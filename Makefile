@@ -1,7 +1,7 @@
 # Thin: what a target needs is decided in tools/, which needs nothing but Python and its library.
 PYTHON ?= python3
 # Handed on by the environment, not by the command line: a path may hold any character.
-export MANIFEST DATA_ROOT OUT KEY BUNDLE PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES BASE REGISTRY ENGINE_INSTALL
+export MANIFEST DATA_ROOT OUT KEY BUNDLE EMBEDDINGS PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES BASE REGISTRY ENGINE_INSTALL
 
 .DEFAULT_GOAL := help
 .PHONY: help run test verify reproduce images container leaderboard doctor clean bench lint
@@ -19,6 +19,7 @@ help: ## this list
 	@echo '     [DATA_ROOT=dir] [OUT=dir] [KEY=private.pem] [ENGINE_INSTALL=0: install nothing]'
 	@echo 'make verify BUNDLE=dir-or-tar                 check a bundle again; needs no engine'
 	@echo '     [PROTOCOL=file-or-id] [TRUST=file] [DATA_ROOT=dir: recompute every score]'
+	@echo '     [EMBEDDINGS=20: compute the embeddings of 20 queries again, on an engine]'
 	@echo 'make reproduce BUNDLE=dir-or-tar              execute it again, compare, countersign'
 	@echo '     [TRUST=file] [SUBMITTER=their.pub.pem] [KEY=private.pem] [OUT=dir]'
 	@echo '     [DATA_ROOT=dir] [ARCHIVES=dir: image archives] [PROTOCOL=file-or-id]'

@@ -197,6 +197,11 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
         "--reviewers", type=int, default=1, help="people who must have reproduced it (default 1)"
     )
     verify.add_argument("--reference", action="store_true", help="slow reference validator only")
+    verify.add_argument(
+        "--embeddings", type=int, metavar="N",
+        help="compute the embedding scores of N queries again; this needs an engine",
+    )  # fmt: skip
+    verify.add_argument("--models-root", type=_path, help="for --embeddings: <model name>/ folders")
     report = leaf(
         commands, "report", "reporting:report", "write a bundle's results as one HTML page"
     )
@@ -338,15 +343,15 @@ def _add_upkeep_commands(commands: object, leaf: Add) -> None:
     doctor = leaf(commands, "doctor", "keeping:doctor", "tell what is missing and how to mend it")
     doctor.add_argument("--data-root", type=_path)
     clean = leaf(commands, "clean", "keeping:clean", "remove our own leftovers, nobody else's")
+    clean.add_argument(
+        "folders", nargs="*", type=_path, metavar="FOLDER",
+        help="results that lie elsewhere than in runs/ (given to `run --out`)",
+    )  # fmt: skip
     clean.add_argument("--dry-run", action="store_true")
 
 
 def _group(commands: object, name: str, text: str) -> object:
     parser = commands.add_parser(name, help=text, description=text)  # type: ignore[attr-defined]
-    clean.add_argument(
-        "folders", nargs="*", type=_path, metavar="FOLDER",
-        help="results that lie elsewhere than in runs/ (given to `run --out`)",
-    )  # fmt: skip
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from runner.bundle import dsse
+from runner.bundle.manifest import FileEntry, parse_manifest
+from runner.bundle.paths import CRATE
+from runner.bundle.rocrate import crate, run_info
+from runner.bundle.statement import build_statement, parse_statement
 from runner.canonical import canonical_bytes
 from runner.engine.api import ContainerSpec
 from runner.engine.fake import NEVER, FakeEngine, Script, Step
 from runner.engine.fake_cgroups import FakeCgroups
 from runner.keys import SigningKey
+from runner.plan_document import plan_from_document
 from runner.progress import Reporter, make_reporter
 from runner.protocol.load import Protocol, load_protocol
 from runner.run import Host, RunOptions, RunResult, run_manifest
@@ -72,6 +79,30 @@ def _text(mounts: Mapping[str, Path], name: str) -> list[str]:
 def does(method: Method, **script: object) -> Script:
     """A container that does what the method says and then exits."""
     return Script(steps=(Step(act=method),), exit_after_s=0.05, **script)  # type: ignore[arg-type]  # any member
+
+
+def sealed_again(bundle: Path) -> None:
+    """Make crate, manifest and receipt anew, with the trusted key, for whatever the files are now:
+    what somebody does who holds the key and changes rows."""
+    listed = parse_manifest((bundle / "manifest.json").read_bytes())
+    envelope = (bundle / "receipt.dsse.json").read_bytes()
+    _, claims = parse_statement(dsse.verify(envelope, TRUST.public_keys, file="receipt").payload)
+    plan = plan_from_document(json.loads((bundle / "plan.json").read_bytes()))
+    under = load_protocol(bundle / "protocol.json")
+    others = [_entry(bundle, entry) for entry in listed.files if entry.path != CRATE]
+    info = run_info(plan, under.title, under.version)
+    (bundle / CRATE).write_bytes(canonical_bytes(crate(others, claims, info, signed=True)))
+    files = tuple(_entry(bundle, entry) for entry in listed.files)
+    manifest = replace(listed, files=files).to_bytes()
+    (bundle / "manifest.json").write_bytes(manifest)
+    statement = build_statement(hashlib.sha256(manifest).hexdigest(), claims)
+    (bundle / "receipt.dsse.json").write_bytes(dsse.sign(statement, KEY))
+
+
+def _entry(bundle: Path, entry: FileEntry) -> FileEntry:
+    data = (bundle / entry.path).read_bytes()
+    rows = None if entry.rows is None else data.count(b"\n")
+    return replace(entry, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=rows)
 
 
 SCRIPTS = {

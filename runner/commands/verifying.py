@@ -1,8 +1,9 @@
-"""``verify`` and ``bundle export|import``: what reviewers do. No engine is asked."""
+"""``verify`` and ``bundle export|import``: what reviewers do. One option alone asks an engine."""
 
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from argparse import Namespace
 from contextlib import ExitStack
@@ -14,7 +15,14 @@ from runner.bundle.documents import earlier
 from runner.bundle.read import open_bundle
 from runner.bundle.reviews import signatures_folder
 from runner.commands.output import emit
-from runner.errors import EXIT_OK, BundleError, UsageError, Where
+from runner.errors import (
+    EXIT_CANCELLED,
+    EXIT_NOT_COMPARABLE,
+    EXIT_OK,
+    BundleError,
+    UsageError,
+    Where,
+)
 from runner.protocol.load import Protocol, load_protocol
 from runner.trust import Trust
 from runner.verify.bundle import LEVELS, VerifyReport, VerifyRequest, locate, verify_bundle
@@ -24,7 +32,8 @@ MARKS = {True: "yes", False: "NO", None: "-"}
 
 
 def verify(arguments: Namespace) -> int:
-    """Verify a bundle; exit code 11 when it is refused or the required level does not hold."""
+    """Verify a bundle; exit code 11 when it is refused or the required level does not hold, 24 when
+    embeddings were asked for and could not be compared."""
     protocol_id, protocol = expected_protocol(arguments.protocol)
     data_root = arguments.data_root
     if data_root is not None and protocol is None:
@@ -33,6 +42,8 @@ def verify(arguments: Namespace) -> int:
             "--data-root recomputes scores, which needs the protocol itself, not only its id",
             fix="give --protocol a *.protocol.json file",
         )
+    _check_embeddings_asked(arguments)
+    cancelled = False
     with ExitStack() as stack:
         request = VerifyRequest(
             bundle=bundle_folder(arguments, stack),
@@ -46,9 +57,56 @@ def verify(arguments: Namespace) -> int:
             reviewers=arguments.reviewers,
         )
         report = verify_bundle(request)
+        if arguments.embeddings is not None:
+            report, cancelled = _with_embeddings(arguments, request, report)
     held = not report.faults and bool(report.level(arguments.require).holds)
-    emit(arguments, {"ok": held, **report.as_dict()}, report_text(report))
+    compared = arguments.embeddings is None or report.embeddings.holds is True
+    text = report_text(report, embeddings=arguments.embeddings is not None)
+    emit(arguments, {"ok": held and compared, **report.as_dict()}, text)
+    if held and not compared:
+        return EXIT_CANCELLED if cancelled else EXIT_NOT_COMPARABLE
     return EXIT_OK if held else BundleError.exit_code
+
+
+def _check_embeddings_asked(arguments: Namespace) -> None:
+    if arguments.embeddings is None:
+        return
+    if arguments.embeddings < 1:
+        raise UsageError(
+            "usage.embeddings",
+            f"--embeddings {arguments.embeddings}",
+            fix="name how many queries of each dataset to look at, such as 20",
+        )
+    if arguments.data_root is None:
+        raise UsageError(
+            "usage.embeddings-data",
+            "--embeddings computes from the texts, and no --data-root says where they are",
+            fix="give --data-root DIR (make: DATA_ROOT=DIR)",
+        )
+
+
+def _with_embeddings(
+    arguments: Namespace, request: VerifyRequest, report: VerifyReport
+) -> tuple[VerifyReport, bool]:
+    """Compute a sample of the embeddings again; also tell whether somebody cancelled that."""
+    from runner.embedding_check import EmbeddingRequest, check_embeddings
+    from runner.engine.docker import DockerEngine
+    from runner.progress import make_reporter
+    from runner.run import Host
+    from runner.signals import CancelToken, cancel_on_signals
+
+    asked = EmbeddingRequest(
+        verify=request, queries=arguments.embeddings, models_root=arguments.models_root
+    )
+    reporter = make_reporter("quiet" if arguments.json else "auto", sys.stderr)
+    try:
+        with cancel_on_signals(CancelToken()) as cancel:
+            found = check_embeddings(
+                asked, report, host=Host(open_engine=DockerEngine), reporter=reporter, cancel=cancel
+            )
+            return found, cancel.cancelled
+    finally:
+        reporter.close()
 
 
 def expected_protocol(text: str) -> tuple[str, Protocol | None]:
@@ -108,12 +166,15 @@ def bundle_folder(arguments: Namespace, stack: ExitStack) -> Path:
     return folder
 
 
-def report_text(report: VerifyReport) -> str:
+def report_text(report: VerifyReport, *, embeddings: bool = False) -> str:
     """The report for people: the levels, then every fault, then what a signature is worth."""
     lines = [
         f"{name:<11} {MARKS[report.level(name).holds]:<4} {report.level(name).detail}"
         for name in LEVELS
     ]
+    if embeddings:
+        found = report.embeddings
+        lines.append(f"{'embeddings':<11} {MARKS[found.holds]:<4} {found.detail}")
     lines += signature_lines(report)
     lines += [f"fault: {fault}" for fault in report.faults]
     if report.faults:

@@ -27,6 +27,8 @@ from runner.bundle.reviews import (
 from runner.protocol.load import Protocol
 from runner.trust import Trust
 from runner.verify.documents import Documents, read_documents
+from runner.verify.embeddings import UNASKED, Embeddings
+from runner.verify.fusion import fusion_faults
 from runner.verify.reproduction import read_reproduction
 
 MAX_FAULTS = 100
@@ -78,6 +80,7 @@ class VerifyReport:
     documents: Documents | None = None
     reproduction: Mapping[str, Any] | None = None
     ignored: tuple[Fault, ...] = ()
+    embeddings: Embeddings = UNASKED
 
     def level(self, name: str) -> Level:
         """Return a level by its name in ``LEVELS``."""
@@ -97,6 +100,7 @@ class VerifyReport:
                 name: {"holds": self.level(name).holds, "detail": self.level(name).detail}
                 for name in LEVELS
             },
+            "embeddings": self.embeddings.as_dict(),
             "signer": None
             if admission.signer is None
             else {
@@ -146,6 +150,8 @@ def verify_bundle(request: VerifyRequest) -> VerifyReport:
         documents = read_documents(opening.view, request.protocol_id, faults, keys)
         reproduction = read_reproduction(opening.view, documents, faults)
         recomputed = _recompute(request, opening.view, documents, faults)
+        if documents is not None:
+            faults += fusion_faults(opening.view, documents, faults)
         faults += opening.view.check_remaining()
         reviews, review_faults = _reviews(request, opening.admission)
     shown = tuple(_distinct(faults)[:MAX_FAULTS])

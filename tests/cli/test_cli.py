@@ -169,6 +169,30 @@ def test_verify_export_import(env: dict[str, str], tmp_path: Path) -> None:
     assert answer(env, 11, "verify", tar, *options, "--allow-unsigned")["code"]
 
 
+def test_verify_embeddings_says_what_it_lacks(env: dict[str, str], tmp_path: Path) -> None:
+    box = sandbox(tmp_path / "box", "overlap")
+    box.run(key=None)
+    asked = ["verify", box.out, "--protocol", PROTOCOL, "--allow-unsigned", "--embeddings"]
+    assert answer(env, 2, *asked, 5)["code"] == "usage.embeddings-data"
+    assert answer(env, 2, *asked, 0, "--data-root", DATA_ROOT)["code"] == "usage.embeddings"
+    assert answer(env, 4, *asked, 5, "--data-root", tmp_path)["code"].startswith("data.")
+    report = answer(env, 24, *asked, 5, "--data-root", DATA_ROOT)
+    assert (report["ok"], report["faults"]) == (False, [])
+    assert report["embeddings"]["holds"] is None
+    assert "declares vectors" in report["embeddings"]["detail"]
+    plain = answer(env, 0, "verify", box.out, "--protocol", PROTOCOL, "--allow-unsigned")
+    assert plain["embeddings"]["holds"] is None
+    assert plain["embeddings"]["detail"].startswith("not asked for")
+
+
+def test_verifying_loads_nothing_that_runs_containers() -> None:
+    check = "import sys, runner.commands.verifying; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"docker", "runner.supervisor", "runner.embedding_check"} & set(done.stdout.split())
+
+
 def test_images_list_without_an_engine(env: dict[str, str]) -> None:
     listed = answer(env, 0, "images", "list")["images"]
     assert {"base", "lexical", "failures"} <= {image["name"] for image in listed}
