@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tools import bundles, child, endpoints, engine, environment, images, steps, system
+from tools import bootstrap, bundles, child, endpoints, engine, environment, images, steps, system
 from tools.endpoints import Answer, Endpoint
+from tools.setup import Setup
 
 ROOT = Path(__file__).parents[2]
 NOBODY = system.System(root=False, debian=True, systemd=True, may_install=True)
@@ -492,6 +493,35 @@ def test_an_unreadable_bundle_is_named(tmp_path: Path, text: str) -> None:
         with pytest.raises(steps.SetupError, match=r"holds no readable manifest\.json") as caught:
             bundles.claimed_benchmark(path)
         assert caught.value.exit_code == 11
+
+
+class Recording(Setup):
+    """A set-up that makes nothing ready and calls nobody."""
+
+    def __init__(self, **env: str) -> None:
+        super().__init__({"PATH": os.environ["PATH"], **env}, steps.Steps(io.StringIO()))
+        self.done: list[str] = []
+
+    def prepare_environment(self, *, dev: bool = False) -> None:
+        self.done.append("environment")
+
+    def prepare_engine(self, names: Sequence[str]) -> None:
+        self.done.append("engine")
+
+    def call(self, *arguments: str) -> int:
+        self.done += arguments
+        return 0
+
+
+@pytest.mark.parametrize("asked", [{}, {"EMBEDDINGS": "20"}])
+def test_only_embeddings_make_verify_look_for_an_engine(asked: dict[str, str]) -> None:
+    setup = Recording(BUNDLE="b", PROTOCOL="sha256:x", TRUST="t", DATA_ROOT="d", **asked)
+    assert bootstrap.verify(setup) == 0
+    command = ["verify", "b", "--protocol", "sha256:x", "--trust", "t", "--data-root", "d"]
+    if asked:
+        assert setup.done == ["environment", "engine", *command, "--embeddings", "20"]
+    else:
+        assert setup.done == ["environment", *command]
 
 
 def test_a_claim_chooses_only_among_our_own_protocols(tmp_path: Path) -> None:

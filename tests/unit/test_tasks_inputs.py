@@ -22,6 +22,7 @@ from runner.tasks.retrieval_inputs import (
     write_blind_corpus,
     write_blind_inputs,
 )
+from runner.tasks.retrieval_part import write_part
 from tests.unit.beir_files import DOCUMENTS, QUERIES, jsonl, write_beir
 
 OPTIONS = TaskOptions(seed=7, top_k=10, threads=2, config={"k1": 1.5, "b": 0.75})
@@ -54,6 +55,21 @@ def test_the_three_files_to_the_byte(dataset: RetrievalDataset, tmp_path: Path) 
         b'{"_id":"q1","text":"how is tea made"}\n',
     }
     assert list(iter_faults("task", json.loads(read(report)["task.json"]), reference=True)) == []
+
+
+def test_a_part_looks_like_any_other_collection(dataset: RetrievalDataset, tmp_path: Path) -> None:
+    report = write_part(dataset, ["q4"], {"d3", "d1"}, OPTIONS, tmp_path / "in")
+    found = read(report)
+    assert found["corpus.jsonl"] == (
+        b'{"_id":"d1","title":"Tea","text":"Green tea is steeped."}\n'
+        b'{"_id":"d3","title":"Water","text":""}\n'
+    )
+    assert found["queries.jsonl"] == b'{"_id":"q4","text":"what is dry"}\n'
+    task = json.loads(found["task.json"])
+    assert (task["queries"], task["documents"], task["top_k"]) == (1, 2, 2)
+    assert (task["config"], task["seed"], task["threads"]) == (OPTIONS.config, 7, 2)
+    with pytest.raises(ValueError, match="documents of the dataset"):
+        write_part(dataset, ["q4"], {"d1", "d9"}, OPTIONS, tmp_path / "other")
 
 
 def test_digests_modes_and_the_frozen_payload(dataset: RetrievalDataset, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from runner.tasks.api import SplitScore, TaskOptions
 from runner.tasks.code_collection import CodeRetrievalDataset
 from runner.tasks.pair_dataset import PairDataset
 from runner.tasks.pair_score import FITTED, ONE_CLASS, UnitScorer
+from runner.tasks.retrieval_part import write_part
 from tests.plagiarism import Bench, bench
 from tests.unit.code_files import FITTED as VALIDATION_F1
 from tests.unit.code_files import SOURCES
@@ -108,6 +109,11 @@ def test_over_sources_retrieval_asks_for_whole_rankings_of_opaque_ids(
     ids = [json.loads(line)["_id"] for line in corpus]
     assert ids == sorted(ids) == ["d1", "d2", "d3", "d4"]
     assert sorted(dataset.real[name] for name in ids) == ["g1-L1", "g1-np", "g2-L1", "g2-np"]
+    write_part(dataset, [next(iter(dataset.queries))], {"d4", "d2"}, OPTIONS, tmp_path / "part")
+    part = (tmp_path / "part" / "corpus.jsonl").read_text().splitlines()
+    assert part == [corpus[1], corpus[3]]
+    asked = json.loads((tmp_path / "part" / "task.json").read_bytes())
+    assert (asked["queries"], asked["top_k"], asked["documents"]) == (1, 2, 2)
 
 
 # --- rows ------------------------------------------------------------------------------------
