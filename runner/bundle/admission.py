@@ -10,14 +10,17 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner import schemas
+from runner import __version__, schemas
 from runner.bundle import dsse, paths
-from runner.bundle.manifest import BundleManifest, Role, parse_manifest
+from runner.bundle.manifest import BundleManifest, FileEntry, Role, parse_manifest
 from runner.bundle.paths import MANIFEST, RECEIPT
 from runner.bundle.statement import RunClaims, parse_statement
 from runner.errors import BundleError
 from runner.keys import PublicKey
 from runner.trust import KeyRole, Trust, TrustDecision, evaluate
+
+#: Codes of what a good bundle of another version shows, and no other fault.
+OTHER_VERSION = frozenset({"bundle.schema-differs", "bundle.schema-unknown"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,7 @@ def admit(
         faults.extend(_contradictions(listed, sealed.claims))
     faults.extend(_protocol_faults(listed, protocol_id, signed=sealed is not None))
     faults.extend(_content_faults(listed))
+    faults.extend(_other_schemas(listed, None if sealed is None else sealed.claims))
     return _admission(faults, listed, sha256, sealed)
 
 
@@ -177,7 +181,7 @@ def _protocol_faults(
 
 
 def _content_faults(manifest: BundleManifest) -> Iterator[Fault]:
-    """Yield what every bundle must list, and schema copies that are not our own schemas."""
+    """Yield what every bundle must list, and schemas that nobody here knows."""
     for path in paths.REQUIRED:
         if manifest.get(path) is None:
             yield Fault(file=path, code="bundle.required", message="every bundle has this file")
@@ -188,18 +192,55 @@ def _content_faults(manifest: BundleManifest) -> Iterator[Fault]:
             yield Fault(
                 file=entry.path, code="bundle.schema-unknown", message=f"unknown schema {kind!r}"
             )
-        if entry.role is Role.SCHEMA or entry.path.startswith(f"{paths.SCHEMA_FOLDER}/"):
-            yield from _schema_copy_faults(entry.path, entry.sha256, entry.role, known)
+        if not _is_copy(entry):
+            continue
+        if entry.role is not Role.SCHEMA or _kind_of(entry) not in known:
+            yield Fault(
+                file=entry.path,
+                code="bundle.schema-unknown",
+                message="no schema of this verifier",
+            )
 
 
-def _schema_copy_faults(path: str, sha256: str, role: Role, known: set[str]) -> Iterator[Fault]:
-    name = path.removeprefix(f"{paths.SCHEMA_FOLDER}/")
-    kind = name.removesuffix(paths.SCHEMA_SUFFIX)
-    if role is not Role.SCHEMA or name in (path, kind) or kind not in known:
-        yield Fault(file=path, code="bundle.schema-unknown", message="no schema of this verifier")
-    elif schemas.schema_sha256(kind) != sha256:
+def _other_schemas(manifest: BundleManifest, claims: RunClaims | None) -> Iterator[Fault]:
+    """Yield one fault for all schema copies that are not our own: they may accept what ours
+    refuses. See docs/adr/0074."""
+    known = set(schemas.kinds())
+    other = [
+        entry
+        for entry in manifest.files
+        if _is_copy(entry)
+        and (kind := _kind_of(entry)) in known
+        and schemas.schema_sha256(kind) != entry.sha256
+    ]
+    if other:
+        kinds = ", ".join(map(_kind_of, other))
         yield Fault(
-            file=path,
+            file=other[0].path,
             code="bundle.schema-differs",
-            message="not the schema that this verifier has: it may accept what ours refuses",
+            message=f"its schemas ({kinds}) are not those of this verifier, sealbench "
+            f"{__version__}, which therefore cannot judge it: before 1.0 that takes the version "
+            f"that made it, {_maker(claims)}; how to get that: docs/verification.md, Versions",
         )
+
+
+def _maker(claims: RunClaims | None) -> str:
+    """The version that made a bundle, in the words of whoever signed it."""
+    if claims is None:
+        return "which host.json names"
+    if claims.source_commit is None:
+        return f"by its receipt sealbench {claims.runner_version} of a commit that it does not name"
+    changed = ", with changes that no commit has" if claims.source_dirty else ""
+    commit = f"{claims.source_commit}{changed}"
+    return f"by its receipt sealbench {claims.runner_version} of commit {commit}"
+
+
+def _is_copy(entry: FileEntry) -> bool:
+    return entry.role is Role.SCHEMA or entry.path.startswith(f"{paths.SCHEMA_FOLDER}/")
+
+
+def _kind_of(entry: FileEntry) -> str:
+    """The kind that a schema copy is of by its path; "" for a path of none."""
+    name = entry.path.removeprefix(f"{paths.SCHEMA_FOLDER}/")
+    kind = name.removesuffix(paths.SCHEMA_SUFFIX)
+    return "" if name in (entry.path, kind) else kind

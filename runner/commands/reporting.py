@@ -50,7 +50,7 @@ def verified(arguments: Namespace) -> VerifyReport:
     if found.faults or found.documents is None:
         raise BundleError(
             "bundle.refused",
-            f"the bundle is not what it claims to be: {found.faults[0]}",
+            f"the bundle does not verify: {found.faults[0]}",
             fix="see `sealbench verify`; get the bundle again from its author",
         )
     return found

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from runner import keys, trust
+from runner.bundle.admission import OTHER_VERSION
 from runner.bundle.archive import export_archive, import_archive
 from runner.bundle.documents import earlier
 from runner.bundle.read import open_bundle
@@ -28,6 +29,8 @@ from runner.trust import Trust
 from runner.verify.bundle import LEVELS, VerifyReport, VerifyRequest, locate, verify_bundle
 
 _PROTOCOL_ID = re.compile(r"sha256:[0-9a-f]{64}")
+_OF_ANOTHER = "the bundle is of another version of sealbench, and this one cannot judge it"
+_FALSE = "the bundle is not what it claims to be"
 MARKS = {True: "yes", False: "NO", None: "-"}
 
 
@@ -178,7 +181,8 @@ def report_text(report: VerifyReport, *, embeddings: bool = False) -> str:
     lines += signature_lines(report)
     lines += [f"fault: {fault}" for fault in report.faults]
     if report.faults:
-        lines.append("REFUSED: the bundle is not what it claims to be")
+        versions = all(fault.code in OTHER_VERSION for fault in report.faults)
+        lines.append(f"REFUSED: {_OF_ANOTHER if versions else _FALSE}")
     elif report.admission.signer is not None:
         lines.append(
             "A signature shows who sealed this and that it is unchanged; "

@@ -508,6 +508,37 @@ def test_a_schema_of_the_bundles_own_is_refused(bundle: Path) -> None:
     assert codes(bundle) == {(path, "bundle.schema-differs")}
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, f"by its receipt sealbench 0.1.0 of commit {'ab' * 20}; how"),
+        ({"source_dirty": True}, f"of commit {'ab' * 20}, with changes that no commit has; how"),
+        ({"source_commit": None, "source_dirty": None}, "of a commit that it does not name; how"),
+        ({"runner_version": "0.0.9"}, "by its receipt sealbench 0.0.9 of commit"),
+        (None, "which host.json names; how"),
+    ],
+)
+def test_a_bundle_of_another_version_says_which_one_can_judge_it(
+    bundle: Path, changes: dict[str, Any] | None, says: str
+) -> None:
+    names = ("plan", "results", "row-retrieval")
+    other = {f"schemas/{name}.v1.schema.json": b"true" for name in names}
+    manifest = relisted(bundle, **other)
+    if changes is None:
+        (bundle / "manifest.json").write_bytes(manifest)
+        (bundle / "receipt.dsse.json").unlink()
+    else:
+        resigned(bundle, manifest, **changes)
+    opening = examine(bundle, protocol_id=PROTOCOL_ID, trust=TRUST, allow_unsigned=True)
+    with opening:
+        (fault,) = opening.faults
+    assert (fault.code, fault.file) == ("bundle.schema-differs", next(iter(other)))
+    assert "its schemas (plan, results, row-retrieval) are not those of this verifier" in (
+        fault.message
+    )
+    assert says in fault.message
+
+
 @pytest.mark.parametrize("path", paths.REQUIRED)
 def test_required_files_are_required(bundle: Path, path: str) -> None:
     resigned(bundle, relisted(bundle, **{path: None}))

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from runner import schemas
 from runner.bundle import dsse
 from runner.bundle.manifest import parse_manifest
 from runner.bundle.statement import build_statement, parse_statement
 from runner.canonical import canonical_bytes
+from runner.commands.verifying import report_text
 from tests.sealed import KEY, TRUST, Sandbox, sandbox
 
 Change = Callable[[Path], None]
@@ -338,3 +340,21 @@ def test_an_independent_review_makes_it_reproduced(copy: Sandbox) -> None:
     trusted = TrustedKey(public=reviewer.public, principal="rita", roles=(KeyRole.REVIEWER,))
     assert copy.verify(trust=Trust(keys=(*TRUST.keys, trusted))).reproduced.holds is True
     assert copy.verify().reproduced.holds is False
+
+
+def test_a_good_bundle_of_another_version_is_not_called_false(
+    copy: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if this verifier's schema of a plan had been edited since."""
+    digest = schemas.schema_sha256
+    monkeypatch.setattr(
+        schemas, "schema_sha256", lambda kind: "0" * 64 if kind == "plan" else digest(kind)
+    )
+    report = copy.verify()
+    assert [fault.code for fault in report.faults] == ["bundle.schema-differs"]
+    assert report.recomputed.holds  # what else there is to find is found
+    last = report_text(report).splitlines()[-1]
+    assert last.startswith("REFUSED: the bundle is of another version of sealbench")
+    (copy.out / "bundle" / "host.json").write_bytes(b"{}")
+    last = report_text(copy.verify()).splitlines()[-1]
+    assert last == "REFUSED: the bundle is not what it claims to be"
