@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -359,6 +360,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
+    # Matrices are small here: threads that wait for each other burn more than they save.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         parsed = build_parser().parse_args(arguments)
         module, _, function = parsed.handler.partition(":")

@@ -25,7 +25,7 @@ from runner.errors import (
 )
 from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
-from runner.report.words import missing_intervals
+from runner.report.words import missing_intervals, two_means
 from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
@@ -145,13 +145,14 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
             rows = [(*_row(row, result), beside_first(row, result.results)) for row in found]
             head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
-            parts.append("".join(f"{text}\n" for text in missing_intervals(found)))
+            remarks = [*missing_intervals(found), *two_means(result.results, split, metric)]
+            parts.append("".join(f"{text}\n" for text in remarks))
     parts.append(_failures(result))
     parts.append(_latencies(result))
     varying = list(nondeterministic_lines(result.results, protocol.primary_metric))
     parts.append("\n".join(varying) + "\n" if varying else "")
     levels = (("intact", report.intact), ("recomputed", report.recomputed))
-    words = {True: "yes", False: "NO", None: "not looked at"}
+    words = {True: "yes", False: "NO", None: "open"}
     lines = [f"{name}: {words[level.holds]} ({level.detail})" for name, level in levels]
     lines.append(f"bundle: {_shown(result.bundle.path)}")
     parts.append("\n".join(lines) + "\n")
@@ -168,6 +169,7 @@ def _is(row: Mapping[str, Any], **wanted: str) -> bool:
 
 
 def _row(row: dict[str, Any], result: RunResult) -> tuple[str, ...]:
+    protocol = result.resolved.protocol
     outcomes = dict.fromkeys(
         record.outcome.value
         for record in result.outcomes

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -89,7 +89,7 @@ def read_table(folder: Path, root: Path, name: str, required: Sequence[str]) -> 
         columns=columns,
         rows=rows,
         lines=lines,
-        digest=_digest(name, columns, rows),
+        digest=table_digest(name, columns, rows),
         raw_sha256=hashlib.sha256(raw).hexdigest(),
     )
 
@@ -141,7 +141,7 @@ def _parse(text: str, path: Path) -> tuple[tuple[str, ...], list[list[str]], lis
     return columns, rows, lines
 
 
-def _digest(name: str, columns: tuple[str, ...], rows: list[list[str]]) -> FileDigest:
+def table_digest(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> FileDigest:
     """Digest sorted rows of sorted columns. No field holds a NUL, so that ending each field by one
     and each row by a line feed writes different tables differently."""
     order = sorted(range(len(columns)), key=columns.__getitem__)

@@ -22,6 +22,7 @@ from runner.report.words import (
     missing_intervals,
     number,
     settings,
+    two_means,
     verdict,
 )
 from runner.schema_faults import suggest
@@ -130,7 +131,7 @@ def _view_sections(view: _View, baseline: str | None) -> Iterator[Section]:
 
 
 def _scores(view: _View) -> list[Html]:
-    rows = view.rows(view.metric)
+    rows, place = view.rows(view.metric), (view.split, view.metric)
     drawn = [_interval_row(row) for row in rows if row["mean_score"] is not None][:MAX_DRAWN]
     title = f"{metric_name(view.metric)} with 95 % intervals, {better_word(view.metric)}"
     cells = [
@@ -156,6 +157,7 @@ def _scores(view: _View) -> list[Html]:
         figure(interval_chart(title, drawn, axis=metric_name(view.metric)), title),
         table(head, cells, numbers={0, 2, 3}),
         *(paragraph(text, faint=True) for text in missing_intervals(rows)),
+        *(paragraph(f"{text}.") for text in two_means(view.documents.results, *place)),
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runner.metrics.direction import lower_is_better
+from runner.protocol.policies import COUNT_AS_ZERO
 
 _METRICS = {
     "wkt_loss": "loss (weighted Kendall)",
@@ -56,6 +57,34 @@ def missing_intervals(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         if "ci_reason" in row:
             reasons.setdefault(row["ci_reason"], []).append(row["method"])
     return [f"no interval for {', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+def two_means(results: Mapping[str, Any], split: str, metric: str) -> list[str]:
+    """Say of each dataset with queries without a relevant document what a metric's mean is with
+    and without these, for every method, and which of the two is the score: one sentence each."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for summary in results["summaries"]:
+        both = summary.get("queries_without_positives", {"means": {}})
+        if summary["split"] == split and metric in both["means"] and not summary.get("repeat"):
+            found.setdefault(summary["dataset"], []).append(summary)
+    sentences = []
+    for dataset, summaries in found.items():
+        first = summaries[0]["queries_without_positives"]
+        score = "all queries" if first["policy"] == COUNT_AS_ZERO else "the others"
+        means = [
+            (summary["method"], summary["queries_without_positives"]["means"][metric])
+            for summary in summaries
+        ]
+        each = [
+            f"{method} {number(one['all_queries'], 6)} and {number(one['with_positives'], 6)}"
+            for method, one in means
+        ]
+        sentences.append(
+            f"{first['count']} of {summaries[0]['queries']} queries of {dataset} have no relevant "
+            f"document; {metric} over all queries and over the others (the score is that over "
+            f"{score}): {', '.join(each)}"
+        )
+    return sentences
 
 
 def settings(config: Mapping[str, Any]) -> str:

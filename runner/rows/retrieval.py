@@ -39,25 +39,27 @@ class RetrievalRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalIds:
-    """The ids that rows may name: queries with their positions 0, 1, ... and documents.
+    """The ids that rows may name: queries with their positions 0, 1, ... and documents (None
+    where nobody can list them).
 
     ``ValueError`` for an id that no row could name: the loader of a dataset refuses those.
     """
 
     queries: Mapping[str, int]
-    documents: frozenset[str]
+    documents: frozenset[str] | None
 
     def __post_init__(self) -> None:
-        for what in (self.queries, self.documents):
+        for what in (self.queries, self.documents or ()):
             if not all(1 <= len(name) <= MAX_ID_LENGTH for name in what):
                 raise ValueError(f"ids have 1 to {MAX_ID_LENGTH} characters")
 
     @classmethod
-    def of(cls, queries: Iterable[str], documents: Iterable[str]) -> RetrievalIds:
+    def of(cls, queries: Iterable[str], documents: Iterable[str] | None) -> RetrievalIds:
         """Number the queries in the given order."""
         distinct = dict.fromkeys(queries)
         numbered = dict(zip(distinct, range(len(distinct)), strict=True))
-        return cls(queries=numbered, documents=frozenset(documents))
+        known = None if documents is None else frozenset(documents)
+        return cls(queries=numbered, documents=known)
 
 
 class RetrievalRows:

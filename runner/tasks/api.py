@@ -6,7 +6,7 @@ these; documents, pairs or reviewers are a task's own business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,60 @@ class Dataset(Protocol):
 
     @property
     def files(self) -> tuple[FileDigest, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedFile:
+    """A score file of a bundle: its path there, its size, and how to open its verified bytes."""
+
+    path: str
+    size: int
+    open: Callable[[], BinaryIO]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedUnit:
+    """The score files of a unit that is ok; ``per_query`` from tasks that write it."""
+
+    scores: SealedFile
+    per_query: SealedFile | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedSource:
+    """What a bundle says of the labels of one dataset. ``splits`` are the run's."""
+
+    entry: ProtocolDataset
+    protocol: FrozenProtocol
+    splits: Sequence[str]
+    units: Sequence[SealedUnit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """Why the score files of a bundle do not determine the labels of a dataset."""
+
+    reason: str
+
+
+class SealedDataset(Protocol):
+    """Labels that were read from score files, in the form that ``Task.unit_scorer`` takes.
+
+    ``proven``: they have the digest that the protocol froze. Else they are the signer's word.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def proven(self) -> bool: ...
+
+    @property
+    def believed(self) -> int:
+        """How many figures were only held within bounds so far: no score file determines them."""
+
+    def of_unit(self, scores: str) -> Any:
+        """Return the dataset for the unit whose score file has this path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +141,7 @@ class SplitScore:
     reasons: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[str, NDArray[float64]] = field(default_factory=dict)
     replicates: Mapping[str, NDArray[float64]] = field(default_factory=dict)
+    no_interval: Mapping[str, str] = field(default_factory=dict)
     linear: bool = False
     ratios: Mapping[str, Ratio] = field(default_factory=dict)
     shared_blocks: bool = False
@@ -141,7 +196,6 @@ class Task(Protocol):
 
     def protocol_rules(self, manifest: FreezeManifest) -> dict[str, Json]:
         """Return the protocol's ``rules`` for a benchmark of this category."""
-    no_interval: Mapping[str, str] = field(default_factory=dict)
 
     def load(self, name: str, source: Mapping[str, Any], folder: Path, root: Path) -> Any:
         """Load a dataset strictly. ``source`` has ``format`` and the task's own keys, from a
@@ -209,3 +263,10 @@ class Task(Protocol):
         artifact: Path | None = None,
     ) -> Scorer:
         """Return a scorer to feed while the rows of a unit are read."""
+
+    def sealed_dataset(self, source: SealedSource) -> SealedDataset | Unavailable:
+        """Return the labels as the score files of a bundle have them, for who has no data.
+
+        The files are anybody's. Raises ``BundleError``, with file and line, where they contradict
+        each other or the protocol.
+        """

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from runner.protocol.load import Protocol, ProtocolDataset
     from runner.rows.expertise import ExpertiseRows
     from runner.rows.faults import FaultLog
+    from runner.tasks.api import SealedSource, Unavailable
     from runner.tasks.expertise_score import UnitScorer
+    from runner.tasks.expertise_sealed import SealedReviewers
 
 __all__ = [
     "ROW_KIND",
@@ -47,6 +49,7 @@ __all__ = [
     "load",
     "protocol_rules",
     "row_checker",
+    "sealed_dataset",
     "share_inputs",
     "split_ids",
     "unit_scorer",
@@ -177,7 +180,7 @@ def row_checker() -> ExpertiseRows:
 
 
 def unit_scorer(
-    dataset: ExpertiseDataset,
+    dataset: ExpertiseDataset | SealedReviewers,
     protocol: Protocol,
     splits: Sequence[str],
     *,
@@ -187,3 +190,10 @@ def unit_scorer(
     from runner.tasks.expertise_score import UnitScorer  # numpy: not for `check` and `plan`
 
     return UnitScorer(dataset, protocol, splits, artifact=artifact)
+
+
+def sealed_dataset(source: SealedSource) -> SealedReviewers | Unavailable:
+    """Return the labels that score files have; see ``expertise_sealed``."""
+    from runner.tasks.expertise_sealed import sealed_reviewers
+
+    return sealed_reviewers(source)

@@ -26,6 +26,7 @@ from runner.protocol.load import Protocol
 from runner.protocol.splits import split_ids, union_of
 from runner.rows.expertise import ExpertiseIds, ExpertiseRow, ExpertiseRows
 from runner.tasks.api import Ratio, SplitScore, UnitScores
+from runner.tasks.expertise_sealed import SealedReviewers
 
 HEADER = ("reviewer_id", "paper_id", "rating", "score")
 
@@ -35,7 +36,7 @@ class UnitScorer:
 
     def __init__(
         self,
-        dataset: ExpertiseDataset,
+        dataset: ExpertiseDataset | SealedReviewers,
         protocol: Protocol,
         splits: Sequence[str],
         *,

@@ -13,6 +13,12 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 
+def opaque_names(kind: str, count: int) -> tuple[str, ...]:
+    """Return the opaque ids that so many ids of a kind have, ascending."""
+    width = len(str(count))
+    return tuple(f"{kind[0]}{number:0{width}d}" for number in range(1, count + 1))
+
+
 def opaque(kind: str, ids: Iterable[str], salt: str) -> Mapping[str, str]:
     """Return real id -> opaque id, in ascending order of the opaque ids (a shuffled order).
 
@@ -28,6 +34,4 @@ def opaque(kind: str, ids: Iterable[str], salt: str) -> Mapping[str, str]:
     def key(name: str) -> bytes:
         return sha256(head + name.encode("utf-8")).digest()
 
-    width = len(str(len(names)))
-    ordered = sorted(names, key=key)
-    return {name: f"{kind[0]}{number:0{width}d}" for number, name in enumerate(ordered, 1)}
+    return dict(zip(sorted(names, key=key), opaque_names(kind, len(names)), strict=True))

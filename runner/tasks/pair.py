@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from runner.protocol.load import Protocol, ProtocolDataset
     from runner.rows.faults import FaultLog
     from runner.rows.pair import PairRows
+    from runner.tasks.api import SealedSource, Unavailable
     from runner.tasks.pair_score import UnitScorer
+    from runner.tasks.pair_sealed import SealedPairs
 
 __all__ = [
     "ROW_KIND",
@@ -33,6 +35,7 @@ __all__ = [
     "load",
     "protocol_rules",
     "row_checker",
+    "sealed_dataset",
     "share_inputs",
     "split_ids",
     "unit_scorer",
@@ -178,7 +181,7 @@ def row_checker() -> PairRows:
 
 
 def unit_scorer(
-    dataset: PairDataset,
+    dataset: PairDataset | SealedPairs,
     protocol: Protocol,
     splits: Sequence[str],
     *,
@@ -188,3 +191,10 @@ def unit_scorer(
     from runner.tasks.pair_score import UnitScorer  # numpy: not for `check` and `plan`
 
     return UnitScorer(dataset, protocol, splits, artifact=artifact)
+
+
+def sealed_dataset(source: SealedSource) -> SealedPairs | Unavailable:
+    """Return the labels that score files have; see ``pair_sealed``."""
+    from runner.tasks.pair_sealed import sealed_pairs
+
+    return sealed_pairs(source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from runner.canonical import Json
 from runner.datasets.code_pairs import CodePairs, load_code_pairs
@@ -21,6 +21,30 @@ from runner.tasks.opaque import opaque
 
 FORMAT = "code-pairs"
 _APART = "\0"  # no id has one: parts ids of validation from those of test
+
+
+class Pairs(Protocol):
+    """What scoring needs of labelled pairs, wherever they come from; see ``PairDataset``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Columns that annotate groups, in file order."""
+
+    @property
+    def has_validation(self) -> bool:
+        """Are there pairs to fit a threshold on?"""
+
+    def part_ids(self, *, validation: bool) -> tuple[str, ...]: ...
+
+    def column(self, name: str) -> list[Any]: ...
+
+    def group_column(self, name: str) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +71,16 @@ class PairDataset:
     def parts(self) -> tuple[CodePairs, ...]:
         """Test, and validation where there is one."""
         return (self.test,) if self.validation is None else (self.test, self.validation)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Columns that annotate groups, in file order."""
+        return tuple(self.test.groups)
+
+    @property
+    def has_validation(self) -> bool:
+        """Are there pairs to fit a threshold on?"""
+        return self.validation is not None
 
     def part_ids(self, *, validation: bool) -> tuple[str, ...]:
         """Return the opaque ids of the validation or of the test pairs."""

@@ -39,7 +39,7 @@ from runner.model import RowsReport
 from runner.protocol.load import Protocol
 from runner.rows.pair import PairRow, PairRows
 from runner.tasks.api import Ratio, SplitScore, UnitScores
-from runner.tasks.pair_dataset import PairDataset
+from runner.tasks.pair_dataset import Pairs
 from runner.tasks.pair_policies import FIXED, threshold_of
 from runner.tasks.pair_splits import ALL, asked_ids, ids_of
 
@@ -56,7 +56,7 @@ class UnitScorer:
 
     def __init__(
         self,
-        dataset: PairDataset,
+        dataset: Pairs,
         protocol: Protocol,
         splits: Sequence[str],
         *,
@@ -141,7 +141,7 @@ class UnitScorer:
         found = classes(sample.scores, sample.positive)
         values = all_metrics(found, threshold)
         reasons = {} if found.both else dict.fromkeys(RANKED, ONE_CLASS)
-        if name == ALL and not self._fixed and self._dataset.validation is not None:
+        if name == ALL and not self._fixed and self._dataset.has_validation:
             reasons |= dict.fromkeys(DECIDED, FITTED)
         reasons = {metric: why for metric, why in reasons.items() if metric in self._metrics}
         measured = [metric for metric in self._metrics if metric not in reasons]
@@ -193,7 +193,7 @@ class UnitScorer:
 
     def _save(self, path: Path) -> FileDigest:
         dataset = self._dataset
-        names = list(dataset.test.groups)
+        names = list(dataset.group_names)
         columns = [dataset.column(name) for name in ("ids", "left", "right", "labels")]
         columns += [dataset.group_column(name) for name in names]
         text = io.StringIO()

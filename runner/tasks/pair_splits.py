@@ -6,26 +6,26 @@ from collections.abc import Iterable
 
 from runner.errors import ProtocolError
 from runner.protocol.splits import ALL, TEST, VALIDATION, split_order
-from runner.tasks.pair_dataset import PairDataset
+from runner.tasks.pair_dataset import Pairs
 
 __all__ = ["ALL", "TEST", "VALIDATION", "asked_ids", "ids_of", "splits_of"]
 
 
-def splits_of(dataset: PairDataset) -> dict[str, tuple[str, ...]]:
+def splits_of(dataset: Pairs) -> dict[str, tuple[str, ...]]:
     """Return the opaque ids of every split, each in split order."""
-    if dataset.validation is None:
+    if not dataset.has_validation:
         every = split_order(dataset.ids)
         return {ALL: every, TEST: every}
     return {name: split_order(ids_of(dataset, name)) for name in (ALL, VALIDATION, TEST)}
 
 
-def ids_of(dataset: PairDataset, split: str) -> tuple[str, ...]:
+def ids_of(dataset: Pairs, split: str) -> tuple[str, ...]:
     """Return the ids of one split; ``ProtocolError`` for a split that does not exist."""
     if split == ALL:
         return dataset.ids
     if split == TEST:
         return dataset.part_ids(validation=False)
-    if split == VALIDATION and dataset.validation is not None:
+    if split == VALIDATION and dataset.has_validation:
         return dataset.part_ids(validation=True)
     raise ProtocolError(
         "protocol.unknown-split",
@@ -34,7 +34,7 @@ def ids_of(dataset: PairDataset, split: str) -> tuple[str, ...]:
     )
 
 
-def asked_ids(dataset: PairDataset, splits: Iterable[str]) -> tuple[str, ...]:
+def asked_ids(dataset: Pairs, splits: Iterable[str]) -> tuple[str, ...]:
     """Return the pairs that a method must score: every pair of the dataset.
 
     Validation pairs are asked beside test pairs in any case, so that a method cannot tell from

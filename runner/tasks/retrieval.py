@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from runner.protocol.load import Protocol, ProtocolDataset
     from runner.rows.faults import FaultLog
     from runner.rows.retrieval import RetrievalRows
-    from runner.tasks.api import InputReport, TaskOptions
+    from runner.tasks.api import InputReport, SealedSource, TaskOptions, Unavailable
     from runner.tasks.retrieval_score import UnitScorer
+    from runner.tasks.retrieval_sealed import SealedCollection
 
 __all__ = [
     "ROW_KIND",
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "protocol_rules",
     "row_checker",
+    "sealed_dataset",
     "share_inputs",
     "split_ids",
     "unit_scorer",
@@ -195,7 +197,7 @@ def row_checker() -> RetrievalRows:
 
 
 def unit_scorer(
-    dataset: Collection,
+    dataset: Collection | SealedCollection,
     protocol: Protocol,
     splits: Sequence[str],
     *,
@@ -205,3 +207,10 @@ def unit_scorer(
     from runner.tasks.retrieval_score import UnitScorer  # numpy: not for `check` and `plan`
 
     return UnitScorer(dataset, protocol, splits, artifact=artifact)
+
+
+def sealed_dataset(source: SealedSource) -> SealedCollection | Unavailable:
+    """Return the labels that score files have; see ``retrieval_sealed``."""
+    from runner.tasks.retrieval_sealed import sealed_collection
+
+    return sealed_collection(source)

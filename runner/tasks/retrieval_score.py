@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
+from runner.datasets.beir import RetrievalDataset
 from runner.metrics.names import parse_metric
 from runner.metrics.qrels import Qrels
 from runner.metrics.ranking import NOT_FULL, PerQuery, RankingScorer
@@ -26,9 +27,7 @@ from runner.tasks.api import SplitScore, UnitScores, per_query_path
 from runner.tasks.code_collection import CodeRetrievalDataset, Collection
 from runner.tasks.retrieval_artifact import ScoreArtifact
 from runner.tasks.retrieval_queries import QueryArtifact
-
-if TYPE_CHECKING:
-    pass
+from runner.tasks.retrieval_sealed import SealedCollection
 
 
 class UnitScorer:
@@ -39,7 +38,7 @@ class UnitScorer:
 
     def __init__(
         self,
-        dataset: Collection,
+        dataset: Collection | SealedCollection,
         protocol: Protocol,
         splits: Sequence[str],
         *,
@@ -60,7 +59,7 @@ class UnitScorer:
             name: SummaryBuilder(ids, top_k=protocol.top_k) for name, ids in self._splits.items()
         }
         # Over sources, rankings are whole and no depth cuts them.
-        self._whole = isinstance(dataset, CodeRetrievalDataset)
+        self._whole = _whole(dataset)
         self._depth = dataset.document_count if self._whole else protocol.top_k
         self._fullness = _Fullness(dataset.document_count, self._depth)
         self._scorer: RankingScorer | None = None
@@ -122,6 +121,8 @@ class UnitScorer:
         if not self._fullness.full:  # a later row may have shown what the first did not
             full = [metric.name for metric in self._metrics if metric.full]
             per_query = replace(per_query, unmeasured=dict.fromkeys(full, NOT_FULL))
+        if isinstance(self._dataset, SealedCollection):
+            per_query = self._dataset.completed(per_query)
         faults = report.fault_count
         why = f"{faults} faults in the rows" if faults else None
         return UnitScores(
@@ -163,18 +164,53 @@ class UnitScorer:
                 for metric, column in columns.items()
                 if column is not None
             },
-            summary=self._summaries[name].result().as_dict(),
+            summary={
+                **self._summaries[name].result().as_dict(),
+                **self._both_means(name, per_query, reasons),
+            },
         )
 
+    def _both_means(
+        self, name: str, per_query: PerQuery, reasons: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Where a query of the split has no positives: means with and without such queries.
 
-def _splits(dataset: Collection, protocol: Protocol) -> dict[str, tuple[str, ...]]:
+        The protocol's policy says which of the two is the score.
+        """
+        every = [self._qrels.index[query] for query in self._splits[name]]
+        some = [at for at in every if self._qrels.positives[at]]
+        if len(some) == len(every):
+            return {}
+        means = {
+            metric.name: {
+                "all_queries": per_query.mean(metric.name, every),
+                "with_positives": per_query.mean(metric.name, some),
+            }
+            for metric in self._metrics
+            if metric.name not in reasons
+        }
+        found = {"count": len(every) - len(some), "policy": self._protocol.query_policy}
+        return {"queries_without_positives": {**found, "means": means}}
+
+
+def _whole(dataset: Collection | SealedCollection) -> bool:
+    if isinstance(dataset, SealedCollection):
+        return dataset.whole
+    return isinstance(dataset, CodeRetrievalDataset)
+
+
+def _splits(
+    dataset: Collection | SealedCollection, protocol: Protocol
+) -> Mapping[str, tuple[str, ...]]:
+    if isinstance(dataset, SealedCollection):
+        return dataset.splits
     every = split_ids(dataset.queries.keys(), protocol.calibration)
     return {**every, TEST: every[ALL]} if isinstance(dataset, CodeRetrievalDataset) else every
 
 
-def _names(dataset: Collection) -> Mapping[str, str]:
+def _names(dataset: Collection | SealedCollection) -> Mapping[str, str]:
     """What a score artifact calls queries and documents."""
-    return dataset.real if isinstance(dataset, CodeRetrievalDataset) else {}
+    return {} if isinstance(dataset, RetrievalDataset) else dataset.real
 
 
 class _Fullness:

@@ -1,8 +1,9 @@
 """Rows of a bundle -> every figure again; nothing that is stored is believed.
 
-Without the labels rows are checked for form and completeness (the protocol has the digest of the
-query ids), and aggregates against the per-dataset scores. With the labels everything is computed
-anew from the rows and compared.
+Everything is computed anew from rows and labels, and compared. Who has no data takes the labels
+from the score files in the bundle (``sealed``). Where those do not determine them, rows are checked
+for form and completeness (the protocol has the digest of the query ids), and aggregates against
+the per-dataset scores.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from runner.results import competition_ranks
 from runner.rows.read import RowChecker, file_lines, read_rows
 from runner.scoring import import_notes, outcome_notes, results_document, score_run
 from runner.tasks import task_module
-from runner.tasks.api import Dataset, Scorer, Task, UnitScores, per_query_path
+from runner.tasks.api import Dataset, Scorer, SealedDataset, Task, UnitScores, per_query_path
 from runner.verify.comparisons import comparison_faults
 from runner.verify.documents import Documents, row_parts, unit_files
+from runner.verify.sealed import known_figures, sealed_labels, stored_scores
 
 #: Two correct computations may differ in the last bits: another order of additions.
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
@@ -44,36 +46,64 @@ class ScoreCheck:
     faults: list[Fault]
     reference: bool
 
-    def without_labels(self) -> None:
-        """Check rows by themselves, and aggregates against the per-dataset scores."""
-        for record in self.documents.outcomes:
-            keys: list[str] = []
-            report = self._read(record, self._task(record).row_checker(), partial(_take_keys, keys))
-            self.faults.extend(_row_faults(record, report))
-            if record.outcome is Outcome.OK and report is not None:
-                self.faults.extend(_key_faults(self.documents, record, keys))
-        self.faults.extend(_cell_faults(self.documents))
-        self.faults.extend(_aggregate_faults(self.documents.results))
-        self.faults.extend(comparison_faults(self.documents.results))
+    def from_score_files(self) -> str:
+        """Recompute what the labels in the score files determine; say in words what that was."""
+        documents = self.documents
+        labels = sealed_labels(self.view, documents, self.faults)
+        for record in documents.outcomes:
+            if record.outcome is not Outcome.OK or record.unit.dataset in labels.reasons:
+                self._check_form(record)
+
+        def score(record: UnitOutcome, dataset: SealedDataset | None, path: Path) -> UnitScores:
+            if dataset is None:
+                return stored_scores(documents, record.unit)
+            own = dataset.of_unit(unit_files(record.unit)["scores"])
+            return self._score(record, own, path)
+
+        datasets = {**dict.fromkeys(labels.reasons), **labels.datasets}
+        again = known_figures(self._results(datasets, score), documents, labels.reasons)
+        stored = known_figures(documents.results, documents, labels.reasons)
+        self.faults.extend(compare_results(stored, again))
+        if labels.reasons:
+            self.faults.extend(_cell_faults(documents))
+            self.faults.extend(_aggregate_faults(documents.results))
+            self.faults.extend(comparison_faults(documents.results))
+        return labels.detail(len(again["per_dataset"]) + len(again["aggregate"]))
 
     def recompute(self, datasets: Mapping[str, Dataset]) -> None:
         """Compute every score, interval, rank and score artifact from the rows, and compare."""
-        documents = self.documents
-        for record in documents.outcomes:
+        for record in self.documents.outcomes:
             if record.outcome is not Outcome.OK:
                 self._check_partial(record, datasets[record.unit.dataset])
+        again = self._results(datasets, self._score)
+        self.faults.extend(compare_results(self.documents.results, again))
+
+    def _results(
+        self, datasets: Mapping[str, Any], score: Callable[[UnitOutcome, Any, Path], UnitScores]
+    ) -> dict[str, Any]:
+        """Return results.json, made anew; its notes are those alone that follow from the run."""
+        documents = self.documents
         records = {record.unit.unit_id: record for record in documents.outcomes}
         with tempfile.TemporaryDirectory(prefix="sealbench-verify-") as folder:
-
-            def score(unit: Unit, dataset: Dataset) -> UnitScores:
-                return self._score(records[unit.unit_id], dataset, Path(folder) / "scores.csv")
-
+            artifact = Path(folder) / "scores.csv"
             units = score_run(
-                documents.plan, documents.protocol, datasets, documents.outcomes, score
+                documents.plan,
+                documents.protocol,
+                datasets,
+                documents.outcomes,
+                lambda unit, dataset: score(records[unit.unit_id], dataset, artifact),
             )
-        notes = (*import_notes(documents.plan), *outcome_notes(documents.outcomes))
-        again = results_document(documents.plan, documents.protocol, units, notes)
-        self.faults.extend(compare_results(documents.results, again))
+        # Words that explain figures are not figures: another version may choose others.
+        notes = [*import_notes(documents.plan), *outcome_notes(documents.outcomes)]
+        return {**results_document(documents.plan, documents.protocol, units, ()), "notes": notes}
+
+    def _check_form(self, record: UnitOutcome) -> None:
+        """Check rows by themselves: form, completeness, and what their record says of them."""
+        keys: list[str] = []
+        report = self._read(record, self._task(record).row_checker(), partial(_take_keys, keys))
+        self.faults.extend(_row_faults(record, report))
+        if record.outcome is Outcome.OK and report is not None:
+            self.faults.extend(_key_faults(self.documents, record, keys))
 
     def _score(self, record: UnitOutcome, dataset: Dataset, artifact: Path) -> UnitScores:
         with self._scorer(record, dataset, artifact) as scorer:

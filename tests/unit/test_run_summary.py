@@ -61,7 +61,7 @@ def test_data_that_changed_meanwhile_hide_no_result(
         assert last["results"] == result.results
     else:
         assert "overlap" in told.splitlines()[1]
-        assert "recomputed: not looked at" in told
+        assert "recomputed: open" in told
         assert f"bundle: {result.bundle.path}" in told
     changed.write_bytes(before)
     assert finish(result, KEY, as_json=as_json) == EXIT_UNEXPECTED_OUTCOMES
