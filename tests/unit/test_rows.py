@@ -358,7 +358,9 @@ def assert_quick_agrees(data: bytes) -> None:
             assert quick.scores.tobytes() == expected.scores.tobytes()
 
 
-TEXTS = st.sampled_from([*(IDS.documents or ()), "q1", "q:4", "],[", "a],[", ":", '"', "\\", "true", ""])
+TEXTS = st.sampled_from(
+    [*(IDS.documents or ()), "q1", "q:4", "],[", "a],[", ":", '"', "\\", "true", ""]
+)
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**54), 2**54), st.just(-0.0)
 )
