@@ -45,7 +45,7 @@ class SourceReader:
     """
 
     def __init__(self, folder: Path, root: Path) -> None:
-        self._folder, self._root = folder, root
+        self._folder, self._root = folder, root.resolve()
         self._resolved: dict[str, str | None] = {}
 
     def read(self, path: str) -> bytes:
@@ -92,7 +92,7 @@ class SourceReader:
             folder = (self._folder / parent).resolve(strict=True)
         except (OSError, RuntimeError):
             return None
-        return str(folder) if folder.is_relative_to(self._root.resolve()) else None
+        return str(folder) if folder.is_relative_to(self._root) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +166,10 @@ def load_sources(folder: Path, root: Path, prefix: str = "") -> Sources:
                 path=base / path,
             )
         text = text_of(data)
-        empty += not normalised(text)
+        shared = normalised(text)
+        empty += not shared
         undecodable += text.encode("utf-8") != data
-        found[identity] = Source(path, sha256, content_key(text))
+        found[identity] = Source(path, sha256, content_key(shared))
     if not found:
         table.refuse("data.empty", "no sources", "list the sources")
     return Sources(reader=reader, table=table, by_id=found, empty=empty, undecodable=undecodable)

@@ -14,6 +14,7 @@ from runner.errors import UsageError
 from runner.metrics.direction import lower_is_better
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart
 from runner.report.curves import curves_of
+from runner.report.facts import chance_notes, latency_table
 from runner.report.page import Cell, Html, Section, code, figure, page, paragraph, table
 from runner.report.words import (
     better_word,
@@ -92,12 +93,11 @@ def benchmark_page(report: VerifyReport, baseline: str | None = None) -> str:
 
 def _lead(report: VerifyReport, documents: Documents) -> list[Html]:
     plan, protocol = documents.plan, documents.protocol
-    counts = (
-        f"{len(plan.methods)} methods, {len(protocol.datasets)} datasets, {plan.repeats} repeats, "
-        f"seed {plan.seed}."
-    )
+    sizes = ((len(plan.methods), "method"), (len(protocol.datasets), "dataset"))
+    numbers = (*sizes, (plan.repeats, "repeat"))
+    counts = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in numbers)
     return [
-        paragraph(f"{protocol.benchmark_id} {protocol.version}. {counts}"),
+        paragraph(f"{protocol.benchmark_id} {protocol.version}. {counts}, seed {plan.seed}."),
         paragraph(f"Bundle: {report.intact.detail}. Scores: {report.recomputed.detail}."),
         paragraph(Html(f"Protocol {code(protocol.protocol_id)}"), faint=True),
         paragraph(Html(f"Run {code(plan.run_id)}"), faint=True),
@@ -125,6 +125,7 @@ def _view_sections(view: _View, baseline: str | None) -> Iterator[Section]:
         (_bars(view), "Further measures"),
         (_ties(view), "Ties"),
         (_by_dataset(view), "By dataset"),
+        (_latency(view), "Latency"),
     ):
         if parts:
             yield Section(title=title + place, parts=parts)
@@ -264,6 +265,8 @@ def _bars(view: _View) -> list[Html]:
     head = ("method", *map(metric_name, metrics))
     cells = [(m, *(number(scores[metric][m]) for metric in metrics)) for m in order]
     parts.append(table(head, cells, numbers=range(1, len(head))))
+    if view.task == "pair":
+        parts += chance_notes(view.documents.results["summaries"], view.split)
     return parts
 
 
@@ -302,6 +305,14 @@ def _by_dataset(view: _View) -> list[Html]:
     }
     cells = [(m, *(number(scores[m, name]) for name in names)) for m in order]
     return [table(("method", *names), cells, numbers=range(1, len(names) + 1))]
+
+
+def _latency(view: _View) -> list[Html]:
+    if view.task != "retrieval":
+        return []
+    documents = view.documents
+    summaries, methods = documents.results["summaries"], documents.plan.methods
+    return latency_table(summaries, view.split, methods, cores=documents.cores)
 
 
 def _outcomes(documents: Documents) -> list[Section]:

@@ -91,8 +91,8 @@ def _task_bytes(dataset: PairDataset, pairs: int, task: TaskOptions) -> bytes:
 
 def _pairs(dataset: PairDataset, asked: set[str]) -> Iterator[bytes]:
     for pair, left, right in dataset.iter_pairs():
-        if pair in asked:
-            yield _line({"pair_id": pair, "left_id": left, "right_id": right})
+        if pair in asked:  # opaque ids: a letter and digits, which need no escape
+            yield f'{{"pair_id":"{pair}","left_id":"{left}","right_id":"{right}"}}\n'.encode()
 
 
 def _sources(dataset: PairDataset) -> Iterator[bytes]:

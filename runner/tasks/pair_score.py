@@ -5,9 +5,7 @@ A pair without a score leaves its split unmeasured: a missing similarity is no z
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
@@ -39,6 +37,7 @@ from runner.model import RowsReport
 from runner.protocol.load import Protocol
 from runner.rows.pair import PairRow, PairRows
 from runner.tasks.api import Ratio, SplitScore, UnitScores
+from runner.tasks.csv_table import csv_bytes
 from runner.tasks.pair_dataset import Pairs
 from runner.tasks.pair_policies import FIXED, threshold_of
 from runner.tasks.pair_splits import ALL, asked_ids, ids_of
@@ -194,15 +193,12 @@ class UnitScorer:
     def _save(self, path: Path) -> FileDigest:
         dataset = self._dataset
         names = list(dataset.group_names)
-        columns = [dataset.column(name) for name in ("ids", "left", "right", "labels")]
+        columns = [dataset.column(name) for name in ("ids", "left", "right")]
+        columns.append([str(label) for label in dataset.column("labels")])
         columns += [dataset.group_column(name) for name in names]
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(("pair_id", "left_id", "right_id", "label", *names, "score"))
         # Every pair is asked, so rows and columns run in parallel.
-        shown = ("" if isnan(score) else repr(score) for score in self._scores.tolist())
-        table.writerows(zip(*columns, shown, strict=True))
-        data = text.getvalue().encode("utf-8")
+        columns.append(["" if isnan(score) else repr(score) for score in self._scores.tolist()])
+        data = csv_bytes(("pair_id", "left_id", "right_id", "label", *names, "score"), columns)
         with path.open("xb") as target:
             target.write(data)
         return FileDigest(name=path.name, sha256=hashlib.sha256(data).hexdigest(), size=len(data))

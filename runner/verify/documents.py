@@ -44,12 +44,13 @@ MAX_OUTCOMES_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """The parsed documents of a bundle in which no fault was found."""
+    """The parsed documents of a bundle; ``cores`` (logical) of the host that it was made on."""
 
     protocol: Protocol
     plan: Plan
     outcomes: tuple[UnitOutcome, ...]
     results: Mapping[str, Any]
+    cores: int | None = None
 
 
 def read_documents(
@@ -88,7 +89,8 @@ def read_documents(
         faults += claims_faults(view, plan, protocol, outcomes, host)
     if results is None or tuple(record.unit for record in outcomes) != plan.units:
         return None
-    return Documents(protocol=protocol, plan=plan, outcomes=outcomes, results=results)
+    cores = None if host is None else host["cpu"]["logical"]
+    return Documents(protocol=protocol, plan=plan, outcomes=outcomes, results=results, cores=cores)
 
 
 def _try(faults: list[Fault], file: str, read: Callable[[], T]) -> T | None:

@@ -16,6 +16,7 @@ from runner.model import ImagePin, Limits, MethodPlan
 from runner.report.benchmark import benchmark_page
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart, ticks
 from runner.report.curves import curves_of
+from runner.report.facts import chance_notes, latency_table
 from runner.report.page import Html, Section, code, escape, figure, page, paragraph, table
 from runner.report.words import interval, metric_name, number, settings, verdict
 from tests.sealed import sandbox
@@ -240,3 +241,29 @@ def test_the_command_writes_a_page_and_refuses_a_bad_bundle(
     results.write_bytes(results.read_bytes().replace(b"overlap", b"0verlap"))
     assert main(arguments) == BundleError.exit_code
     assert "bundle" in capsys.readouterr().err
+
+
+def test_f1_stands_beside_what_saying_yes_to_all_would_have() -> None:
+    one = {"dataset": "d", "split": "all", "pairs": 460, "base_rate": 0.7717, "method": "a"}
+    summaries = [{**one, "all_positive_f1": 0.8712}, {**one, "all_positive_f1": 0.8712}]
+    assert chance_notes(summaries, "test") == []
+    (found,) = chance_notes(summaries, "all")
+    assert "460 pairs of d, 0.7717 are positive: saying so of every pair has F1 0.8712" in found
+
+
+def test_latencies_stand_with_what_they_were_measured_on(tmp_path: Path) -> None:
+    box = sandbox(tmp_path, "overlap")
+    box.run()
+    text = sound(benchmark_page(box.verify()))
+    assert "Latency (retrieval, all)" in text
+    assert "within this run only" in text
+    methods = box.verify().documents.plan.methods  # type: ignore[union-attr]
+    summary = {
+        "dataset": "d", "split": "all", "method": "overlap", "repeat": 0,
+        "latency_ms": {"mean": 1.23456, "p50": 1, "p95": 2, "max": 3, "n": 9},
+    }  # fmt: skip
+    (note, cells) = latency_table([summary], "all", methods, cores=None)
+    assert "cores" not in note
+    assert "1.23" in cells
+    stranger = {**summary, "method": "imported"}
+    assert latency_table([stranger], "all", methods, cores=2) == []
