@@ -25,6 +25,7 @@ from runner.errors import (
 )
 from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
+from runner.report.fused import fused_notes
 from runner.report.words import missing_intervals, two_means
 from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
@@ -146,6 +147,7 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
             head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
             remarks = [*missing_intervals(found), *two_means(result.results, split, metric)]
+            remarks += fused_notes(resolved.plan.methods, result.results, split, metric)
             parts.append("".join(f"{text}\n" for text in remarks))
     parts.append(_failures(result))
     parts.append(_latencies(result))

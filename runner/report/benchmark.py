@@ -15,6 +15,7 @@ from runner.metrics.direction import lower_is_better
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart
 from runner.report.curves import curves_of
 from runner.report.facts import chance_notes, latency_table
+from runner.report.fused import fused_notes
 from runner.report.page import Cell, Html, Section, code, figure, page, paragraph, table
 from runner.report.words import (
     better_word,
@@ -159,6 +160,10 @@ def _scores(view: _View) -> list[Html]:
         table(head, cells, numbers={0, 2, 3}),
         *(paragraph(text, faint=True) for text in missing_intervals(rows)),
         *(paragraph(f"{text}.") for text in two_means(view.documents.results, *place)),
+        *(
+            paragraph(f"{text}.")
+            for text in fused_notes(view.documents.plan.methods, view.documents.results, *place)
+        ),
     ]
 
 
