@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from runner.errors import SealbenchError
 from runner.imagelock import LOCAL_LOCK, PUBLISHED_LOCK, load_locks
-from runner.progress import printable, size_text
+from runner.progress_text import printable, size_text
 
 if TYPE_CHECKING:
     from runner.engine.api import Engine, EngineInfo

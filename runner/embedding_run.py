@@ -15,7 +15,8 @@ from typing import Any
 from runner.harvest import harvest
 from runner.model import ImagePin, MethodPlan, Outcome, UnitOutcome
 from runner.outcome import classify
-from runner.progress import Reporter, UnitTick
+from runner.progress import Reporter
+from runner.progress_text import UnitTick
 from runner.purge import purge
 from runner.request import UnitRequest, UnitResult, container_user, method_env
 from runner.rows.form import parse_row

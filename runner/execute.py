@@ -25,7 +25,8 @@ from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
 from runner.models import lack_of
 from runner.outcome import classify
 from runner.preflight import Ready
-from runner.progress import Reporter, UnitTick
+from runner.progress import Reporter
+from runner.progress_text import UnitTick
 from runner.protocol.load import Protocol
 from runner.purge import purge
 from runner.request import UnitRequest, UnitResult, container_user, method_env

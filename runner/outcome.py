@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.model import Evidence, Limits, Outcome, RowsReport
-from runner.progress import duration_text, printable, size_text
+from runner.progress_text import duration_text, printable, size_text
 from runner.rows.faults import MAX_BAD_LINES
 
 MAX_REASON = 500

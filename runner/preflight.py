@@ -16,7 +16,7 @@ from runner.engine.limits import check_limits
 from runner.errors import StorageError, Where
 from runner.host import swap_bytes
 from runner.model import ImagePin, MethodPlan, Plan
-from runner.progress import size_text
+from runner.progress_text import size_text
 
 #: Room for the bundle, its tar and the inputs, beside what the methods may write.
 RESERVE_BYTES = 256 << 20

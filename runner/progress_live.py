@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.model import Outcome, Plan, Unit, UnitOutcome
-from runner.progress import (
+from runner.progress_text import (
     RunSummary,
     UnitTick,
     duration_text,

@@ -36,7 +36,8 @@ from runner.models import find_models, foreseen, lack_of
 from runner.modules import Module, planned_modules
 from runner.plan import Overrides, build_plan
 from runner.preflight import Ready, preflight
-from runner.progress import Reporter, RunSummary
+from runner.progress import Reporter
+from runner.progress_text import RunSummary
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol, load_protocol
 from runner.protocol.splits import HELDOUT, freeze_required

@@ -22,7 +22,7 @@ from runner.engine.usage import Cgroups
 from runner.errors import EngineError
 from runner.logs import LogPump
 from runner.model import Evidence
-from runner.progress import UnitTick
+from runner.progress_text import UnitTick
 from runner.request import (
     MAX_TEXT,
     UnitRequest,

@@ -15,7 +15,7 @@ from runner.imagebuild.build import build as build_images
 from runner.imagebuild.listing import list_images
 from runner.imagebuild.lock import lock_update
 from runner.imagebuild.recipe import recipe_names
-from runner.progress import size_text
+from runner.progress_text import size_text
 
 CACHE = Path(__file__).resolve().parent.parent.parent / ".cache"
 

@@ -19,7 +19,7 @@ from runner.errors import UsageError
 from runner.imagelock import host_platform, load_locks, resolve_image
 from runner.model import ImagePin
 from runner.plan_document import plan_from_document
-from runner.progress import size_text
+from runner.progress_text import size_text
 from runner.transport.registry import Registry
 from runner.transport.transfer import (
     Moved,

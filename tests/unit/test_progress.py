@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import struct
+import subprocess
+import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator
@@ -27,20 +29,16 @@ from runner.model import (
     Unit,
     UnitOutcome,
 )
-from runner.progress import (
-    JsonReporter,
-    PlainReporter,
-    QuietReporter,
-    Reporter,
+from runner.progress import JsonReporter, PlainReporter, QuietReporter, Reporter, make_reporter
+from runner.progress_live import LiveReporter
+from runner.progress_text import (
     RunSummary,
     UnitTick,
     duration_text,
-    make_reporter,
     printable,
     rows_text,
     size_text,
 )
-from runner.progress_live import LiveReporter
 
 PIN = ImagePin(name="lexical", image_id="sha256:" + "0" * 64)
 HOSTILE = "boom\x1b]0;owned\x07\x1b[2J\nnext\u202eline\x9b1m"
@@ -460,3 +458,8 @@ def test_more_units_than_lines_shows_those_that_run(xterm: None) -> None:
     assert "set150" in last
     assert "200 units: 100 ended, 1 running" in last
     assert "set199" not in text
+
+
+def test_the_live_table_needs_nothing_of_the_module_that_chooses_it() -> None:
+    script = "import sys, runner.progress_live; sys.exit('runner.progress' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

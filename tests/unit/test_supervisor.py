@@ -19,7 +19,7 @@ from runner.engine.usage import Usage
 from runner.errors import EngineError, StorageError
 from runner.model import Outcome, RowsReport
 from runner.outcome import classify
-from runner.progress import UnitTick
+from runner.progress_text import UnitTick
 from runner.request import UnitRequest, UnitResult
 from runner.signals import CancelToken
 from runner.supervisor import Platform, run_unit
