@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,33 +123,46 @@ def check_embeddings(
     )
     models = _models(plan, request.models_root)
     datasets: Mapping[str, Any] = bind(documents.protocol, data_root)
-    engine = host.open_engine()
-    folder = _work_folder()
-    try:
-        images = _ready(engine, plan)
-        with _opened(request.verify, report) as view:
-            bench = Bench(
-                run_id=plan.run_id, images=images, models=models, folder=folder,
-                reporter=reporter, cancel=cancel,
-                platform=Platform(
-                    engine=engine, cgroups=host.open_cgroups(engine.info()),
-                    patience_s=host.patience_s,
-                ),
-            )  # fmt: skip
-            check = _Check(
-                documents=documents, view=view, datasets=datasets, bench=bench,
-                queries=request.queries,
-            )  # fmt: skip
-            reporter.note(f"embedding scores of {request.queries} queries are computed again")
-            reporter.run_started(plan)
-            faults: list[Fault] = []
-            units = [check.unit(record, faults) for record in chosen.records]
-    finally:
-        engine.close()
-        purge(folder)
+    with (
+        _bench(plan, models, host=host, reporter=reporter, cancel=cancel) as bench,
+        _opened(request.verify, report) as view,
+    ):
+        check = _Check(
+            documents=documents, view=view, datasets=datasets, bench=bench,
+            queries=request.queries,
+        )  # fmt: skip
+        reporter.note(f"embedding scores of {request.queries} queries are computed again")
+        reporter.run_started(plan)
+        faults: list[Fault] = []
+        units = [check.unit(record, faults) for record in chosen.records]
     found = judge(units, chosen.left_out, _tolerance(documents))
     room = max(0, MAX_FAULTS - len(report.faults))
     return replace(report, embeddings=found, faults=(*report.faults, *faults[:room]))
+
+
+@contextmanager
+def _bench(
+    plan: Plan,
+    models: Mapping[str, Path | None],
+    *,
+    host: Host,
+    reporter: Reporter,
+    cancel: CancelToken,
+) -> Iterator[Bench]:
+    """Make a host ready for a plan, and leave neither engine nor folder open."""
+    with ExitStack() as stack:
+        engine = host.open_engine()
+        stack.callback(engine.close)
+        folder = _work_folder()
+        stack.callback(purge, folder)
+        images = _ready(engine, plan)
+        platform = Platform(
+            engine=engine, cgroups=host.open_cgroups(engine.info()), patience_s=host.patience_s
+        )
+        yield Bench(
+            run_id=plan.run_id, images=images, models=models, folder=folder,
+            reporter=reporter, cancel=cancel, platform=platform,
+        )  # fmt: skip
 
 
 def _tolerance(documents: Documents) -> float | None:

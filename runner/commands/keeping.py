@@ -7,10 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner import keys, trust
 from runner.commands.output import emit, table
 from runner.errors import EXIT_NOT_READY, EXIT_OK, EngineError
+
+if TYPE_CHECKING:
+    from runner.engine.clean import CleanReport
 
 
 def keys_generate(arguments: Namespace) -> int:
@@ -125,27 +129,17 @@ def clean(arguments: Namespace) -> int:
     if not arguments.dry_run:
         _purge(half_removed)
     unfinished = sorted({*report.partial_folders, *map(str, work)})
-    verb = "would remove" if arguments.dry_run else "removed"
-    lines = [
-        f"{verb} container {item.name} ({item.status})"
-        if arguments.dry_run or item.removed
-        else f"could not remove container {item.name}: {item.problem}"
-        for item in report.containers
-        if item.stale
-    ]
-    lines += [
-        f"{verb if gone or arguments.dry_run else 'could not remove'} control group {name}"
-        for name, gone in report.groups
-    ]
-    lines += [
-        f"kept the unfinished {folder}: run its manifest again to resume, or delete it"
-        for folder in unfinished
-    ]
-    lines += [f"{verb} {folder}, what is left of a finished run" for folder in half_removed]
     document = asdict(report) | {
         "partial_folders": unfinished,
         "finished_folders": [str(folder) for folder in half_removed],
     }
+    lines = _swept(report, dry_run=arguments.dry_run)
+    lines += [
+        f"kept the unfinished {folder}: run its manifest again to resume, or delete it"
+        for folder in unfinished
+    ]
+    verb = "would remove" if arguments.dry_run else "removed"
+    lines += [f"{verb} {folder}, what is left of a finished run" for folder in half_removed]
     lines = lines or ["nothing to clean"]
     looked = ", ".join([f"{RUNS}/", *map(str, arguments.folders)])
     lines.append(f"folders: looked in {looked}; name others that you gave to --out to look there")
@@ -157,6 +151,22 @@ def clean(arguments: Namespace) -> int:
             fix="see the lines above; run `sealbench clean` again with the engine's owner's rights",
         )
     return EXIT_OK
+
+
+def _swept(report: CleanReport, *, dry_run: bool) -> list[str]:
+    """What became of each container and control group that a dead run left."""
+    verb = "would remove" if dry_run else "removed"
+    lines = [
+        f"{verb} container {item.name} ({item.status})"
+        if dry_run or item.removed
+        else f"could not remove container {item.name}: {item.problem}"
+        for item in report.containers
+        if item.stale
+    ]
+    return lines + [
+        f"{verb if gone or dry_run else 'could not remove'} control group {name}"
+        for name, gone in report.groups
+    ]
 
 
 def _purge(folders: Iterable[Path]) -> None:
