@@ -5,7 +5,7 @@ The protocol never holds texts, labels or folders, so it can be published where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -22,9 +22,15 @@ from runner.tasks import task_module, tasks_of
 from runner.tasks.api import Dataset
 
 
-def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def freeze(
+    manifest: FreezeManifest,
+    data_root: Path,
+    *,
+    inspect: Callable[[Dataset], None] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (portable protocol, local protocol) of a freeze manifest and the data it names.
 
+    ``inspect`` is given every dataset once it is loaded, for what is no part of the protocol.
     Reads the data and writes nothing. Raises ``DataError`` where the data are absent, malformed or
     not the declared ones, ``ProtocolError`` where the declarations do not make a protocol.
     """
@@ -40,6 +46,8 @@ def freeze(manifest: FreezeManifest, data_root: Path) -> tuple[dict[str, Any], d
     for declared in manifest.datasets:
         folder, root = _place(declared, data_root)
         dataset = _load(declared, folder, root)
+        if inspect is not None:
+            inspect(dataset)
         entries.append(_entry(declared, dataset, manifest))
         roots[declared.name] = str(folder.resolve())
     protocol = _document(manifest, entries)

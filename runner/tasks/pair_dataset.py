@@ -110,6 +110,30 @@ class PairDataset:
         for pair, row in zip(self.ids, self.rows, strict=True):
             yield pair, left[row], right[row]
 
+    def remarks(self) -> dict[str, list[dict[str, str]]]:
+        """Return the pairs that whoever freezes them should look at, under their real ids.
+
+        The lists of ``duplicate_pairs`` and ``mirrored_pairs`` name the earlier pair too, that of
+        ``content_conflicts`` the one with the same content and the other label, and what is the
+        ``same`` (``bytes`` or ``text``). Nothing of it enters a protocol.
+        """
+        return {
+            "duplicate_pairs": [
+                {"pair": pair, "other": other}
+                for part in self.parts
+                for pair, other in part.repeats.duplicates
+            ],
+            "mirrored_pairs": [
+                {"pair": pair, "other": other}
+                for part in self.parts
+                for pair, other in part.repeats.mirrored
+            ],
+            "self_pairs": [{"pair": pair} for part in self.parts for pair in part.repeats.selves],
+            "content_conflicts": [
+                conflict._asdict() for part in self.parts for conflict in part.content_conflicts()
+            ],
+        }
+
     def iter_sources(self) -> Iterator[tuple[str, Sources, str]]:
         """Yield (opaque id, where it lies, its real id), in the order of opaque ids."""
         for key, alias in self.aliases.items():
@@ -207,9 +231,9 @@ def _content(test: CodePairs, validation: CodePairs | None, sub: str | None) -> 
             "pairs": len(test.ids),
             "positives": sum(test.labels),
             "sources": len(test.sources.by_id),
-            "duplicate_pairs": sum(part.duplicates for part in parts),
-            "mirrored_pairs": sum(part.mirrored for part in parts),
-            "self_pairs": sum(part.selves for part in parts),
+            "duplicate_pairs": sum(len(part.repeats.duplicates) for part in parts),
+            "mirrored_pairs": sum(len(part.repeats.mirrored) for part in parts),
+            "self_pairs": sum(len(part.repeats.selves) for part in parts),
             "empty_sources": sum(part.sources.empty for part in parts),
             "undecodable_sources": sum(part.sources.undecodable for part in parts),
             "validation_pairs": 0 if validation is None else len(validation.ids),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.datasets import code_sources
-from runner.datasets.code_pairs import CodePairs, load_code_pairs
+from runner.datasets.code_pairs import CodePairs, Conflict, load_code_pairs
 from runner.datasets.code_retrieval import CodeCollection, load_code_retrieval
 from runner.datasets.code_text import content_key, is_text, normalised, text_of
 from runner.errors import DataError
@@ -143,15 +143,37 @@ def test_collections_that_leave_a_doubt_are_refused(case: str, tmp_path: Path) -
     assert caught.value.code == code
 
 
-def test_repeated_pairs_are_counted(tmp_path: Path) -> None:
+def test_repeated_pairs_are_found(tmp_path: Path) -> None:
     folder = write_pairs(tmp_path / "toy")
     with_pairs(
         ("t5", "g1-orig", "g1-L1", "1", "g1"),
         ("t6", "g1-L1", "g1-orig", "1", "g1"),
         ("t7", "g2-np", "g2-np", "1", "g2"),
     )(folder)
-    found = pairs(folder)
-    assert (found.duplicates, found.mirrored, found.selves) == (1, 1, 1)
+    found = pairs(folder).repeats
+    assert found.duplicates == [("t5", "t1")]
+    assert found.mirrored == [("t6", "t1")]
+    assert found.selves == ["t7"]
+
+
+def test_pairs_of_the_same_content_under_two_labels_are_found(tmp_path: Path) -> None:
+    twins = {
+        **SOURCES,
+        "g3-L1": SOURCES["g1-L1"],
+        "g3-crlf": SOURCES["g1-np"].replace(b"\n", b"\r\n"),
+    }
+    folder = write_pairs(tmp_path / "toy", sources=twins)
+    assert pairs(folder).content_conflicts() == []
+    with_pairs(
+        ("t5", "g3-L1", "g1-orig", "0", "g3"),  # t1 with its sides exchanged and a copied source
+        ("t6", "g1-orig", "g3-crlf", "1", "g3"),  # t2 but for the line ends
+        ("t7", "g3-L1", "g3-crlf", "1", "g3"),
+        ("t8", "g1-L1", "g1-np", "1", "g3"),  # t7 over again, under the same label
+    )(folder)
+    assert pairs(folder).content_conflicts() == [
+        Conflict("t5", "t1", "bytes"),
+        Conflict("t6", "t2", "text"),
+    ]
 
 
 def test_odd_but_sound_sources_load_and_are_told(tmp_path: Path) -> None:
