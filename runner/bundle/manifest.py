@@ -43,7 +43,8 @@ class Role(StrEnum):
 class FileEntry:
     """One file: ``size`` in bytes, ``sha256`` as plain hex, ``schema`` as ``sealbench/<kind>/v1``.
 
-    ``rows`` is the number of lines of a file of rows, None for any other.
+    ``rows`` is the number of lines of a file of rows or records, of a CSV file those below its
+    header, None for any other.
     """
 
     path: str

@@ -15,6 +15,7 @@ from runner.bundle.paths import MAX_FILE
 from runner.errors import BundleError, Where
 
 JSONL = "application/jsonl"
+CSV = "text/csv"
 _BLOCK = 1 << 20
 
 Register = Callable[[FileEntry], None]
@@ -44,7 +45,7 @@ class Part:
         self.path = path
         self.size = 0
         self._lines = 0
-        self._counts_lines = kind.media_type == JSONL
+        self._counts_lines = kind.media_type in {JSONL, CSV}
         self._kind = kind
         self._register = register
         self._target = target
@@ -80,7 +81,6 @@ class Part:
                 os.fsync(self._descriptor)
         finally:
             self.drop()
-        rows = self._lines if self._counts_lines else None
         self._register(
             FileEntry(
                 path=self.path,
@@ -89,9 +89,15 @@ class Part:
                 role=self._kind.role,
                 media_type=self._kind.media_type,
                 schema=self._kind.schema,
-                rows=rows,
+                rows=self._rows(),
             )
         )
+
+    def _rows(self) -> int | None:
+        """The lines, less a CSV file's header: no field of ours has a line end in it."""
+        if not self._counts_lines:
+            return None
+        return self._lines if self._kind.media_type == JSONL else max(self._lines - 1, 0)
 
     def drop(self) -> None:
         """Close the file without registering it."""

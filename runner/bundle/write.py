@@ -21,7 +21,7 @@ from typing import NoReturn
 from runner import schemas
 from runner.bundle import dsse, durable, paths, sshsig
 from runner.bundle.manifest import BundleManifest, FileEntry, Role
-from runner.bundle.parts import JSONL, FileKind, Part
+from runner.bundle.parts import CSV, JSONL, FileKind, Part
 from runner.bundle.rocrate import CrateInfo, crate
 from runner.bundle.statement import RunClaims, build_statement
 from runner.canonical import canonical_bytes
@@ -44,8 +44,8 @@ STANDARD = {
     "claims.json": FileKind(Role.CLAIMS, _JSON, "claims"),
     "config-freeze.dsse.json": FileKind(Role.CONFIG_FREEZE, _JSON, "config-freeze"),  # where it is
 }
-SCORES = FileKind(Role.SCORES, "text/csv")
-PER_QUERY = FileKind(Role.PER_QUERY, "text/csv")
+SCORES = FileKind(Role.SCORES, CSV)
+PER_QUERY = FileKind(Role.PER_QUERY, CSV)
 LOG = FileKind(Role.LOG, "application/octet-stream")
 _CRATE = FileKind(Role.CRATE, "application/ld+json")
 _SCHEMA = FileKind(Role.SCHEMA, "application/schema+json")

@@ -62,6 +62,15 @@ def test_a_sealed_bundle_is_what_the_layout_says(tmp_path: Path) -> None:
     assert faults_of(sealed.path) == []
 
 
+def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
+    with BundleWriter(tmp_path, "test") as writer:
+        cases = {b"": 0, b"a,b\n": 0, b"a,b\n1,2\n3,4\n": 2}
+        for number, (data, rows) in enumerate(cases.items()):
+            assert writer.add_bytes(f"scores/m/d{number}.csv", data, SCORES).rows == rows
+        assert writer.add_bytes("outcomes.jsonl", b"{}\n{}\n").rows == 2
+        assert writer.add_bytes("run.yaml", b"a: 1\n").rows is None
+
+
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = seal(tmp_path / "a").path, seal(tmp_path / "b").path
     assert files_of(first) == files_of(second)
