@@ -129,6 +129,14 @@ def _add_data_commands(commands: object, leaf: Add) -> None:
     irds.add_argument("ident", metavar="ID", help="such as beir/scifact/test")
     irds.add_argument("--out", type=_path, required=True, help="data root: it becomes DIR/<name>/")
     irds.add_argument("--name", help="dataset name (default: from the id)")
+    for name, what in (
+        ("irplag", "unpacked archive of IR-Plag"),
+        ("reviewer-gold", "checkout of Reviewer-Gold"),
+    ):
+        command = f"converting:{name.replace('-', '_')}"
+        laid = leaf(data, name, command, f"lay out a published {what} for the shipped benchmarks")
+        laid.add_argument("published", type=_path, metavar="FOLDER", help=what)
+        laid.add_argument("--out", type=_path, required=True, help="data root")
 
 
 def _add_benchmark_commands(commands: object, leaf: Add) -> None:
@@ -278,14 +286,14 @@ def _add_registry_commands(commands: object, leaf: Add) -> None:
     merge.add_argument("--name", help="name of the merged run (default: the first one's)")
     merge.add_argument("--sign-key", type=_path, help="private key file (default: your own)")
     merge.add_argument("--unsigned", action="store_true", help="seal without a signature")
-    _add_trust_options(merge)
+    _add_trust_options(merge, unsigned=False)
     registry = _group(commands, "registry", "keep verified bundles and compare them")
     add = leaf(registry, "add", "registering:registry_add", "verify a bundle and keep it")
     add.add_argument("bundle", type=_path)
     add.add_argument("--registry", type=_path, default=Path("registry"))
     add.add_argument("--protocol", type=_path, required=True, help="the protocol's file")
     add.add_argument("--data-root", type=_path, required=True, help="labels to recompute with")
-    _add_trust_options(add)
+    _add_trust_options(add, unsigned=False)
     listing = leaf(registry, "list", "registering:registry_list", "list what is kept")
     compare = leaf(
         registry, "compare", "registering:registry_compare", "rank methods of several bundles"
@@ -299,12 +307,17 @@ def _add_registry_commands(commands: object, leaf: Add) -> None:
         command.add_argument("--protocol-id", help="only this protocol (first digits will do)")
     for command in (listing, compare, board):
         command.add_argument("--registry", type=_path, default=Path("registry"))
+        _add_trust_options(command, unsigned=False)
 
 
-def _add_trust_options(command: argparse.ArgumentParser) -> None:
+def _add_trust_options(command: argparse.ArgumentParser, *, unsigned: bool = True) -> None:
+    """Whose signatures count; ``unsigned``: and whether there may be none at all."""
     command.add_argument("--trust", type=_path, help="trust file: whose signatures count")
     command.add_argument("--key", type=_path, help="public key (PEM) to trust (default: your own)")
-    command.add_argument("--allow-unsigned", action="store_true")
+    if unsigned:
+        command.add_argument("--allow-unsigned", action="store_true")
+    else:
+        command.set_defaults(allow_unsigned=False)
 
 
 def _add_upkeep_commands(commands: object, leaf: Add) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import ProtocolError
-from runner.protocol.bind import bind_dataset, locate, names_places
+from runner.protocol.bind import bind_dataset, locate, names_places, says_where_from
 from runner.protocol.load import LOCAL, Protocol
 
 
@@ -31,12 +31,13 @@ def attach(protocol: Protocol, data_root: Path, places: Mapping[str, Path]) -> d
             )
     roots = {}
     for entry in protocol.datasets:
-        if entry.name in places:
-            folder = root = data_root / places[entry.name]
-        else:
-            below = names_places(entry.document)
-            folder, root = locate(entry.name, data_root, below_root=below)
-        bind_dataset(entry, folder, root, protocol.calibration)
+        with says_where_from(entry):
+            if entry.name in places:
+                folder = root = data_root / places[entry.name]
+            else:
+                below = names_places(entry.document)
+                folder, root = locate(entry.name, data_root, below_root=below)
+            bind_dataset(entry, folder, root, protocol.calibration)
         roots[entry.name] = str(folder.resolve())
     return {
         "schema": LOCAL,

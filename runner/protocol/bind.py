@@ -7,7 +7,8 @@ bytes that lie outside the repository.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -24,6 +25,8 @@ _RESTORE = (
     "restore the published files under the data root, or freeze a new version of the benchmark"
 )
 
+#: Codes of errors that the published data would mend.
+_ABSENT = frozenset({"data.missing", "data.no-root"})
 
 #: Formats whose digests are of tables in canonical order, which only their loader can take.
 ROW_ORDER_FREE = frozenset({"code-pairs", "code-retrieval"})
@@ -38,11 +41,35 @@ def bind(protocol: Protocol, data_root: Path | None) -> dict[str, Dataset]:
     """
     datasets = {}
     for entry in protocol.datasets:
-        folder, root = locate(
-            entry.name, data_root, protocol.roots, below_root=names_places(entry.document)
-        )
-        datasets[entry.name] = bind_dataset(entry, folder, root, protocol.calibration)
+        below = names_places(entry.document)
+        with says_where_from(entry):
+            folder, root = locate(entry.name, data_root, protocol.roots, below_root=below)
+            datasets[entry.name] = bind_dataset(entry, folder, root, protocol.calibration)
     return datasets
+
+
+@contextmanager
+def says_where_from(entry: ProtocolDataset) -> Iterator[None]:
+    """Make errors about absent data say where they are published and what belongs where.
+
+    Whoever has none yet has only the protocol, and it holds both.
+    """
+    try:
+        yield
+    except DataError as error:
+        if error.code not in _ABSENT:
+            raise
+        place = "<data root>/" if names_places(entry.document) else f"<data root>/{entry.name}/"
+        names = ", ".join(file.name for file in entry.files)
+        more = " with the sources that files.csv lists" if entry.format in ROW_ORDER_FREE else ""
+        url, revision = entry.source["url"], entry.source["revision"]
+        raise DataError(
+            error.code,
+            error.message,
+            fix=f"{entry.name} is published at {url} (revision {revision}); put {names}{more} into "
+            f"{place} and pass --data-root DIR (make: DATA_ROOT=DIR); docs/data.md says how",
+            where=error.where,
+        ) from error
 
 
 def names_places(entry: Mapping[str, object]) -> bool:

@@ -158,6 +158,18 @@ def test_without_any_root_the_error_says_how_to_give_one(protocol: Protocol) -> 
     assert "DATA_ROOT" in error.fix
 
 
+def test_without_data_the_error_says_where_they_are_published(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for root in (None, tmp_path / "empty"):
+        fix = refused(protocol, root).fix
+        source = protocol.datasets[0].source
+        assert source["url"] in fix
+        assert source["revision"] in fix
+        assert f"{', '.join(FILES)} into <data root>/toy/" in fix
+
+
 def test_a_local_protocol_knows_its_folders_and_a_data_root_wins(tmp_path: Path) -> None:
     write_beir(tmp_path / "data" / "toy")
     files = write_frozen(*freeze(MANIFEST, tmp_path / "data"), tmp_path)
