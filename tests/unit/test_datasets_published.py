@@ -84,13 +84,15 @@ def put(name: str, data: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(data)
 
 
+def rename(old: str, new: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / old).rename(folder / new)
+
+
 IRPLAG_REFUSALS = {
     "a program is missing": unlink("case-01/original/T1.java"),
     "two programs in one folder": put("case-01/original/T2.java", b"class G { }"),
     "no ASCII": put("case-01/original/T1.java", "// naïve\n".encode()),
-    "a name for no table": lambda folder: (folder / "case-02/original/T2.java").rename(
-        folder / "case-02/original/T,2.java"
-    ),
+    "a name for no table": rename("case-02/original/T2.java", "case-02/original/T,2.java"),
 }
 
 
