@@ -12,6 +12,7 @@ from runner.commands.output import emit
 from runner.commands.verifying import bundle_folder, expected_protocol, trust_of
 from runner.errors import EXIT_OK, BundleError
 from runner.report.benchmark import benchmark_page
+from runner.trust import Trust
 from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 
 
@@ -36,7 +37,7 @@ def verified(arguments: Namespace) -> VerifyReport:
         if arguments.protocol is not None:
             protocol_id, protocol = expected_protocol(arguments.protocol)
         else:
-            protocol_id, protocol = _claimed(folder), None
+            protocol_id, protocol = _claimed(folder, trust, arguments.allow_unsigned), None
         found = verify_bundle(
             VerifyRequest(
                 bundle=folder,
@@ -56,8 +57,9 @@ def verified(arguments: Namespace) -> VerifyReport:
     return found
 
 
-def _claimed(folder: Path) -> str:
-    with examine(folder, protocol_id=None, trust=None, allow_unsigned=True) as opening:
+def _claimed(folder: Path, trust: Trust | None, allow_unsigned: bool) -> str:
+    # Without the keys that are trusted every signature would be a stranger's.
+    with examine(folder, protocol_id=None, trust=trust, allow_unsigned=allow_unsigned) as opening:
         if opening.view is None:
             raise BundleError(
                 "bundle.refused",
