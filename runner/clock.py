@@ -23,6 +23,11 @@ class Clock(Protocol):
         ...
 
 
+def utc_text(moment: datetime) -> str:
+    """Return a moment in UTC as records have it: RFC 3339 with milliseconds."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class SystemClock:
     """The clocks of this host."""
 
@@ -30,8 +35,7 @@ class SystemClock:
         return time.monotonic_ns()
 
     def utc_stamp(self) -> str:
-        now = datetime.now(UTC)
-        return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return utc_text(datetime.now(UTC))
 
     def epoch(self) -> float:
         return time.time()

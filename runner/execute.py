@@ -21,6 +21,8 @@ from runner.harvest import harvest
 from runner.ids import cache_id
 from runner.imports import Import, import_unit
 from runner.journal import Journal
+from runner.latency import KIND as LATENCY_KIND
+from runner.latency import Latencies, with_excess
 from runner.model import Evidence, ImagePin, MethodPlan, Plan, Unit, UnitOutcome
 from runner.models import lack_of
 from runner.outcome import classify
@@ -262,7 +264,7 @@ class _Group:
         if not (evidence.started and evidence.death_proven):
             return evidence
         run, files = self._run, self._run.workspace.files(unit)
-        task = task_of(run, unit.dataset)
+        task, latencies = task_of(run, unit.dataset), Latencies()
         with task.unit_scorer(run.datasets[unit.dataset], run.protocol, run.plan.splits) as scorer:
             found = harvest(
                 out_dir,
@@ -271,7 +273,9 @@ class _Group:
                 rows_dir=files.rows,
                 needles=access.needles,
                 recording=None if self._method.network is None else files.recording,
+                on_block=latencies.add if task.ROW_KIND == LATENCY_KIND else None,
             )
+        evidence = with_excess(latencies.total_ms, evidence, self._method.limits)
         return replace(evidence, rows=found.rows, harvest_refused=found.refused)
 
     def _cache(self) -> Path | None:

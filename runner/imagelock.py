@@ -28,6 +28,9 @@ LOCAL_LOCK = _ROOT / ".cache" / "images" / "images.local.json"
 #: Machine names of the kernel -> those of container images; the rest are the same.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm/v7", "i686": "386"}
 
+#: As much of an image id as its name says where there is no other.
+_SHOWN = len("sha256:") + 12
+
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _BARE_HEX = re.compile(r"[0-9a-fA-F]{64}")
 _DOMAIN = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?"
@@ -216,6 +219,27 @@ def declared_methods(pin: ImagePin, locks: Locks) -> Mapping[str, MethodDeclarat
     return next((lock.methods[pin.name] for lock in order if pin.name in lock.methods), {})
 
 
+def image_differs(text: str, pin: ImagePin) -> bool:
+    """Is a pin certainly not what ``text`` of a manifest resolves to, whatever the lock was?
+
+    A digest must be the pin's own; of a name nothing is known but that the pin has it.
+    """
+    repository, at, digest = text.partition("@")
+    if at:
+        return (repository, digest) != (pin.repository, pin.manifest_digest)
+    if text.startswith("sha256:"):
+        return pin.image_id != text
+    return pin.name != text
+
+
+def is_undeclared(text: str, pin: ImagePin) -> bool:
+    """Is a pin what no lock knew when ``text`` was resolved, so that it declares no method?"""
+    repository, at, _ = text.partition("@")
+    if at:
+        return pin.image_id is None and pin.name == repository
+    return text.startswith("sha256:") and pin.name == text[:_SHOWN]
+
+
 def _by_manifest_digest(text: str, locks: Locks, platform: str) -> ImagePin:
     repository, _, digest = text.partition("@")
     _check_digest(digest, text)
@@ -240,7 +264,7 @@ def _by_image_id(text: str, locks: Locks, platform: str) -> ImagePin:
         if entry.image_id == text:
             return _pin(name, entry, platform, published)
     # An image that only somebody's engine has: nothing says where others get it.
-    return ImagePin(name=text[:19], image_id=text, platform=platform, published=False)
+    return ImagePin(name=text[:_SHOWN], image_id=text, platform=platform, published=False)
 
 
 def _entries(locks: Locks, platform: str) -> list[tuple[str, LockEntry, bool]]:

@@ -54,6 +54,7 @@ from runner.signals import CancelToken
 from runner.supervisor import PATIENCE_S, Platform
 from runner.tasks import task_module
 from runner.tasks.api import Dataset, UnitScores
+from runner.timespan import run_span
 from runner.trust import explicit
 from runner.workspace import UnitFiles, Workspace, result_folder
 
@@ -243,7 +244,7 @@ class _Session:
 
     def run(self) -> RunResult:
         clock, plan = SystemClock(), self.resolved.plan
-        begun_ns, load = clock.monotonic_ns(), read_load()
+        begun, begun_ns, load = clock.utc_stamp(), clock.monotonic_ns(), read_load()
         self.reporter.run_started(plan)
         for note in self.ready.notes():
             self.reporter.note(note)
@@ -254,6 +255,8 @@ class _Session:
             files = {unit.unit_id: self.workspace.files(unit) for unit in plan.units}
             finished = Finished(outcomes=outcomes, results=results, files=files)
             again = self.options.again
+            process = (begun, clock.monotonic_ns() - begun_ns)
+            span = run_span(journal.started, process, clock.utc_stamp(), outcomes)
             sealing = Sealing(
                 plan=plan,
                 protocol=self.resolved.protocol,
@@ -262,9 +265,8 @@ class _Session:
                 results=results,
                 host=host_document(self.ready.info, load_start=load, load_end=read_load()),
                 images=self.ready.images,
-                started=journal.started,
-                # A clock that was set back in between must not end a run before its start.
-                finished=max(journal.started, clock.utc_stamp()),
+                started=span[0],
+                finished=span[1],
                 modules=tuple(self.resolved.modules.values()),
                 attached={**self._freeze(), **(again.attach(finished) if again else {})},
             )
