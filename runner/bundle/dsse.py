@@ -52,6 +52,11 @@ def unverified_payload(envelope: bytes, *, file: str) -> bytes:
     return _opened(envelope, file)[0]
 
 
+def named_keyid(envelope: bytes, *, file: str) -> str:
+    """Return the key id that a well-formed envelope names; nothing proves that it is that key."""
+    return _opened(envelope, file)[2]
+
+
 def _opened(envelope: bytes, file: str) -> tuple[bytes, bytes, str]:
     """Return (payload, signature, keyid) of a well-formed envelope."""
     document = canonical_object(envelope, file=file)

@@ -9,13 +9,15 @@ from runner.bundle.durable import make_directory, put_file
 from runner.bundle.read import open_bundle
 from runner.commands.output import emit, table
 from runner.commands.running import signing_key
-from runner.commands.verifying import trust_of
+from runner.commands.verifying import signatures_of, trust_of
 from runner.errors import EXIT_OK, UsageError
+from runner.keys import default_public_path
 from runner.merge import MergeRequest
 from runner.merge import merge as merge_bundles
 from runner.protocol.load import load_protocol
 from runner.registry import AddRequest, Registry, compare_entries
-from runner.trust import explicit
+from runner.registry_entry import CHECKED
+from runner.trust import Trust, explicit
 from runner.verify.bundle import locate
 
 
@@ -37,7 +39,6 @@ def merge(arguments: Namespace) -> int:
             out=arguments.out,
             key=key,
             name=arguments.name,
-            allow_unsigned=arguments.allow_unsigned,
         )
     )
     own = None if key is None else explicit([key.public])
@@ -58,6 +59,7 @@ def registry_add(arguments: Namespace) -> int:
             protocol=load_protocol(arguments.protocol),
             data_root=arguments.data_root,
             trust=trust_of(arguments),
+            signatures=signatures_of(arguments.bundle),
         )
     )
     text = f"added {entry.name}, bundle sha256:{entry.bundle_sha256}"
@@ -67,26 +69,27 @@ def registry_add(arguments: Namespace) -> int:
 
 def registry_list(arguments: Namespace) -> int:
     """List what is kept, by protocol."""
-    entries = Registry(arguments.registry).entries(arguments.protocol_id)
+    entries = _registry(arguments).entries(arguments.protocol_id)
     rows = [
         (
             entry.benchmark,
             entry.protocol_id[7:19],
             entry.bundle_sha256[:12],
             entry.name,
-            entry.signer or "unsigned",
+            entry.signer.name,
+            entry.signer.standing.removeprefix("signature "),
             ", ".join(entry.methods),
         )
         for entry in entries
     ]
-    head = ("benchmark", "protocol", "bundle", "run", "signed by", "methods")
+    head = ("benchmark", "protocol", "bundle", "run", "signed by", "signature", "methods")
     emit(arguments, {"entries": [entry.as_dict() for entry in entries]}, table(head, rows))
     return EXIT_OK
 
 
 def registry_compare(arguments: Namespace) -> int:
     """Put the methods of several bundles of one protocol side by side."""
-    registry = Registry(arguments.registry)
+    registry = _registry(arguments)
     entries = [registry.find(prefix) for prefix in arguments.bundles]
     rows = compare_entries(entries, split=arguments.split)
     lines = [
@@ -94,7 +97,7 @@ def registry_compare(arguments: Namespace) -> int:
             row["task"],
             row["metric"],
             "-" if row["rank"] is None else str(row["rank"]),
-            row["method"],
+            row["method"] if row["executed"] else f"{row['method']} (imported)",
             "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}",
             row["bundle"][:12],
         )
@@ -102,7 +105,12 @@ def registry_compare(arguments: Namespace) -> int:
         if arguments.metric in (None, row["metric"])
     ]
     head = ("task", "metric", "rank", "method", f"score on {arguments.split}", "bundle")
-    emit(arguments, {"rows": rows}, table(head, lines))
+    unsure = "".join(
+        f"bundle {entry.bundle_sha256[:12]}, {entry.signer.name}: {entry.signer.standing}\n"
+        for entry in entries
+        if entry.signer.standing != CHECKED
+    )
+    emit(arguments, {"rows": rows}, table(head, lines) + unsure)
     return EXIT_OK
 
 
@@ -110,7 +118,7 @@ def leaderboard(arguments: Namespace) -> int:
     """Write the leaderboard of a registry: a page, and its rows as CSV and JSON."""
     from runner.report.leaderboard import as_csv, as_html, as_json, rows_of
 
-    entries = Registry(arguments.registry).entries(arguments.protocol_id)
+    entries = _registry(arguments).entries(arguments.protocol_id)
     rows = rows_of(entries)
     make_directory(arguments.out)
     written = []
@@ -125,3 +133,15 @@ def leaderboard(arguments: Namespace) -> int:
     text = f"{len(entries)} bundles, {len(rows)} rows: {', '.join(written)}"
     emit(arguments, {"bundles": len(entries), "rows": len(rows), "files": written}, text)
     return EXIT_OK
+
+
+def _registry(arguments: Namespace) -> Registry:
+    """The registry, read by the trust file, the key named or your own key; without any of them no
+    signature is checked, and what is written says so."""
+    arguments.bundle = arguments.registry  # what a trust file may not lie in
+    arguments.allow_unsigned = False
+    named = arguments.trust is not None or arguments.key is not None
+    trust: Trust | None = None
+    if named or default_public_path().exists():
+        trust = trust_of(arguments)
+    return Registry(arguments.registry, trust)
