@@ -209,7 +209,9 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     )
     report.add_argument("bundle", type=_path, help="bundle folder, its parent, or bundle.tar")
     report.add_argument("--out", type=_path, required=True, help="the page, such as report.html")
-    report.add_argument("--baseline", help="method to set the others against (default: the best)")
+    report.add_argument(
+        "--baseline", help="method to set the others against (default: the run's, or the best)"
+    )
     report.add_argument("--protocol", help="expected protocol: its file or its id")
     report.add_argument(
         "--data-root", type=_path, help="recompute the scores first; needs --protocol"

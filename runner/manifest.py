@@ -115,6 +115,7 @@ class RunManifest:
     limits: Mapping[str, int]  # as in MethodSpec
     waive: tuple[str, ...]
     methods: tuple[MethodSpec, ...]
+    baseline: str | None = None  # the method that every other one is compared with
     # Line and column of every value; places that nobody knows where a manifest is made in code.
     places: Places = field(repr=False, compare=False, default_factory=lambda: Places("manifest"))
 
@@ -221,6 +222,11 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
         _method(entry, index, base, faults) for index, entry in expand(data["methods"], faults)
     )
     _unique_names("method", [(one.entry, one.name) for one in methods], "methods", faults)
+    baseline, names = data.get("baseline"), [one.name for one in methods]
+    if baseline is not None and baseline not in names:
+        message = f"baseline {baseline!r} is no method of this run{suggest(baseline, names)}"
+        fix = "name a method as it is called after matrix: has made its names"
+        faults.add("baseline", message, fix, "baseline")
     manifest = RunManifest(
         path=path,
         raw=checked.raw,
@@ -238,6 +244,7 @@ def _run_manifest(checked: Checked) -> tuple[RunManifest | None, tuple[ManifestE
         limits=faults.limits(data.get("limits", {}), "limits"),
         waive=tuple(data.get("waive", ())),
         methods=methods,
+        baseline=baseline,
         places=checked.places,
     )
     return manifest, faults.in_file_order()

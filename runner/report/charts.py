@@ -15,7 +15,7 @@ from runner.report.page import Html, escape
 
 WIDTH = 720
 _ROW, _TOP, _BOTTOM, _RIGHT = 26, 14, 46, 24
-_LETTER = 7.2  # width of a letter, about
+_LETTER, _CAPITAL = 7.2, 8.8  # width of a letter, about
 _COLOURS = 6
 _DASHES = ("none", "7 4", "2 3", "9 3 2 3", "4 2", "1 4")
 
@@ -208,7 +208,7 @@ def _legend(names: Sequence[str], left: float, *, dashed: bool = True) -> str:
     for number, name in enumerate(names):
         parts.append(_stroke((x, 10), (x + 22, 10), number, 1.0, dashed=dashed))
         parts.append(_text((x + 28, 14), name, "label", "start"))
-        x += 44 + _LETTER * len(name)
+        x += 44 + _CAPITAL * len(name)
     return "".join(parts)
 
 

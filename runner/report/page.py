@@ -29,7 +29,8 @@ table{{font-size:9px}}th,td{{padding:2px 4px}}}}
 body{{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;margin:2rem auto;
 padding:0 1rem;max-width:62rem}}
 h1{{font-size:1.6rem;margin:0}}h2{{font-size:1.15rem;margin:2.2rem 0 .6rem}}
-p{{margin:.4rem 0;max-width:48rem}}.faint,figcaption,footer{{color:var(--faint);font-size:.88rem}}
+p,ul{{margin:.4rem 0;max-width:48rem}}li{{margin:.2rem 0;overflow-wrap:anywhere}}
+.faint,figcaption,footer{{color:var(--faint);font-size:.88rem}}
 .scroll{{overflow-x:auto}}table{{border-collapse:collapse;font-size:.9rem}}
 th,td{{padding:.25rem .7rem;text-align:left;border-bottom:1px solid var(--line)}}
 th{{font-weight:600}}tbody tr:nth-child(even){{background:var(--band)}}
@@ -96,6 +97,11 @@ def table(
         f'<div class="scroll"><table><thead><tr>{line(head, "th")}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def items(texts: Iterable[Cell]) -> Html:
+    """Return a list."""
+    return Html(f"<ul>{join(Html(f'<li>{escape(text)}</li>') for text in texts)}</ul>")
 
 
 def figure(drawing: Html, caption: Cell = "") -> Html:
