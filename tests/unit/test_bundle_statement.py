@@ -7,6 +7,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement
 
 from runner.bundle.statement import (
     ImageClaim,
@@ -46,6 +50,22 @@ def test_what_was_built_is_what_is_read() -> None:
         runtime_version=None, schemas={},
     )  # fmt: skip
     assert parse_statement(build_statement(SUBJECT, sparse)) == (SUBJECT, sparse)
+
+
+def test_the_models_of_in_toto_and_slsa_read_the_same_statement() -> None:
+    """Numbers are doubles to them: none of ours may be one that a double changes."""
+    read = json_format.Parse(PAYLOAD, statement_pb2.Statement())
+    Statement.copy_from_pb(read).validate()
+    assert json_format.MessageToDict(read) == json.loads(PAYLOAD)
+    assert {subject.name: dict(subject.digest) for subject in read.subject} == {
+        "manifest.json": {"sha256": SUBJECT}
+    }
+    predicate = json.dumps(json.loads(PAYLOAD)["predicate"])
+    provenance = json_format.Parse(predicate, provenance_pb2.Provenance())  # no unknown member
+    assert (
+        provenance.build_definition.build_type
+        == json.loads(predicate)["buildDefinition"]["buildType"]
+    )
 
 
 CHANGES: dict[str, Any] = {
