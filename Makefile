@@ -1,7 +1,7 @@
 # Thin: what a target needs is decided in tools/, which needs nothing but Python and its library.
 PYTHON ?= python3
 # Handed on by the environment, not by the command line: a path may hold any character.
-export MANIFEST DATA_ROOT OUT KEY BUNDLE EMBEDDINGS PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES BASE REGISTRY ENGINE_INSTALL
+export MANIFEST DATA_ROOT OUT KEY BUNDLE EMBEDDINGS PROTOCOL TRUST SUBMITTER ARCHIVES TESTS BENCH IMAGES BASE REGISTRY PEER ENGINE_INSTALL
 
 .DEFAULT_GOAL := help
 .PHONY: help run test verify reproduce images container leaderboard doctor clean bench lint
@@ -26,9 +26,11 @@ help: ## this list
 	@echo 'make test [TESTS="tests/unit -k name"]        set up for development and run all tests'
 	@echo 'make lint                                     style, types, schemas, shipped manifests'
 	@echo 'make bench [BENCH="scoring rows"]             speed against peers, both sides in one run'
+	@echo '     [DATA_ROOT=dir: whole runs] [PEER=python: one that has matheel, for plagiarism]'
 	@echo 'make images [IMAGES="base lexical"]           build the method images and load them'
 	@echo 'make container [BASE=image by digest]          build an image of the runner itself'
 	@echo 'make leaderboard [REGISTRY=dir] [OUT=dir]     write the page of the bundles in a registry'
+	@echo '     [TRUST=file: whose signatures to check; default: your own key alone]'
 	@echo 'make doctor                                   tell what is missing and how to mend it'
 	@echo 'make clean [OUT=dir]                          remove containers and folders left by runs'
 

@@ -56,6 +56,12 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Measured:
     return Measured(cpu_seconds=watch.seconds, peak_mib=peak, value=value)
 
 
+def children_cpu() -> float:
+    """Return the CPU seconds of all child processes that have ended, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def print_ratio(work: str, ours: float, peer_name: str, peer: float, goal: float) -> bool:
     """Print one line ``work: ours, peer, ratio, goal`` and return whether the goal is met."""
     ratio = peer / ours

@@ -5,8 +5,9 @@ of the peer's time, and much of ours, goes into files; with 2,000 it goes into r
 
 CPU of everything that is ours: the supervisor with all its children, and the container by its
 control group. Needs an engine and the image ``code``. The peer, matheel 0.7.1, drags in more than a
-development machine should carry: name an interpreter that has it with ``--peer PYTHON``; without
-one its published 16.2 s on two cores like these stand in, and the line says so.
+development machine should carry: name an interpreter that has it with ``--peer PYTHON`` or in the
+variable ``PEER`` (``make bench BENCH=plagiarism PEER=...``); without one its published 16.2 s on
+two cores like these stand in, and the line says so.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench.measure import print_limit
+from bench.measure import children_cpu, print_limit
 from tests.unit.code_files import table
 
 PAIRS, SIZE = 100_000, 759
@@ -149,12 +150,12 @@ def ours(folder: Path, sources: int) -> tuple[float, float]:
     (folder / "freeze.yaml").write_text(text)
     (folder / "run.yaml").write_text(RUN)
     sealbench("freeze", str(folder / "freeze.yaml"), "--data-root", str(data))
-    before, begun = _children(), time.monotonic()
+    before, begun = children_cpu(), time.monotonic()
     sealbench(
         "run", str(folder / "run.yaml"), "--data-root", str(data), "--out", str(folder / "out"),
         "--progress", "quiet", "--unsigned",
     )  # fmt: skip
-    own, wall = _children() - before, time.monotonic() - begun
+    own, wall = children_cpu() - before, time.monotonic() - begun
     (line,) = (folder / "out" / "bundle" / "outcomes.jsonl").read_text().splitlines()
     inside = json.loads(line)["cpu_seconds"]
     print(
@@ -163,15 +164,12 @@ def ours(folder: Path, sources: int) -> tuple[float, float]:
     return own + inside, wall
 
 
-def _children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Print our CPU seconds against the peer's; 1 when they are more."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", help="an interpreter that has matheel 0.7.1")
+    parser.add_argument(
+        "--peer", default=os.environ.get("PEER") or None, help="an interpreter with matheel 0.7.1"
+    )
     parser.add_argument("--sources", type=int, default=2_000, help="how many different sources")
     parsed = parser.parse_args(arguments)
     peer = parsed.peer

@@ -123,11 +123,16 @@ def test(setup: Setup) -> int:
         step.done("present")
     setup.prepare_engine(recipes(ROOT))
     setup.child_env["SEALBENCH_REQUIRE_ENGINE"] = "1"
+    _offer_data(setup)
+    selection = (setup.setting("TESTS") or "tests").split()
+    return setup.python_module("pytest", *selection)
+
+
+def _offer_data(setup: Setup) -> None:
+    """Name the data root that is given, or that lies beside this checkout, to tests and benches."""
     data_root = setup.setting("DATA_ROOT") or (SHARED_DATA if SHARED_DATA.is_dir() else None)
     if data_root is not None:
         setup.child_env["SEALBENCH_DATA_ROOT"] = str(Path(data_root).resolve())
-    selection = (setup.setting("TESTS") or "tests").split()
-    return setup.python_module("pytest", *selection)
 
 
 def lint(setup: Setup) -> int:
@@ -179,7 +184,7 @@ def build_container(setup: Setup) -> int:
 def leaderboard(setup: Setup) -> int:
     """Write the leaderboard of a registry: a page, CSV and JSON."""
     setup.prepare_environment()
-    return setup.call("leaderboard", *setup.options(registry="REGISTRY", out="OUT"))
+    return setup.call("leaderboard", *setup.options(registry="REGISTRY", out="OUT", trust="TRUST"))
 
 
 def doctor(setup: Setup) -> int:
@@ -208,6 +213,7 @@ def bench(setup: Setup) -> int:
         )
     setup.prepare_environment(dev=True)
     setup.prepare_engine(recipes(ROOT))
+    _offer_data(setup)
     missed = []
     for name in chosen:
         setup.steps.say(f"\n== {name}")
