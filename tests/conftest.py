@@ -12,6 +12,7 @@ import pytest
 from runner.engine.api import Engine
 from runner.engine.docker import DockerEngine
 from runner.errors import EngineError
+from tests.shipped import User
 from tests.tiny_image import NoBusyboxError, TinyImage, build_tiny_image
 
 ENGINE_REQUIRED = os.environ.get("SEALBENCH_REQUIRE_ENGINE") == "1"
@@ -57,24 +58,45 @@ def tiny_image(tiny: TinyImage) -> str:
 
 
 @pytest.fixture(scope="session")
-def reviewer_root() -> Path:
-    """The data root that holds ``reviewer-gold/``; the texts are not in this repository."""
+def user(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Somebody with a key and all images in the engine."""
+    return User.made(tmp_path_factory.mktemp("keys"))
+
+
+def _data_root(*folders: str) -> Path:
+    """Return the data root that holds these folders; the texts are not in this repository.
+
+    Where the data are promised, missing ones are a failure; elsewhere the test is skipped.
+    """
     root = os.environ.get("SEALBENCH_DATA_ROOT")
-    if root is None or not (Path(root) / "reviewer-gold").is_dir():
-        reason = "SEALBENCH_DATA_ROOT names no folder with reviewer-gold/"
+    lacking = [name for name in folders if root is None or not (Path(root) / name).is_dir()]
+    if root is None or lacking:
+        reason = f"SEALBENCH_DATA_ROOT names no folder with {'/ and '.join(lacking)}/"
         if os.environ.get("SEALBENCH_REQUIRE_DATA") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
-    return Path(root)
+    return Path(root).resolve()
+
+
+@pytest.fixture(scope="session")
+def reviewer_root() -> Path:
+    """The data root that holds ``reviewer-gold/``."""
+    return _data_root("reviewer-gold")
+
+
+@pytest.fixture(scope="session")
+def fulltext_root() -> Path:
+    """The data root that holds ``reviewer-gold/`` and ``reviewer-gold-fulltext/``."""
+    return _data_root("reviewer-gold", "reviewer-gold-fulltext")
 
 
 @pytest.fixture(scope="session")
 def scifact_root() -> Path:
-    """The data root that holds ``scifact/``; the texts are not in this repository."""
-    root = os.environ.get("SEALBENCH_DATA_ROOT")
-    if root is None:
-        reason = "SEALBENCH_DATA_ROOT names no folder with scifact/"
-        if os.environ.get("SEALBENCH_REQUIRE_DATA") == "1":
-            pytest.fail(f"SEALBENCH_REQUIRE_DATA=1 and {reason}")
-        pytest.skip(reason)
-    return Path(root)
+    """The data root that holds ``scifact/``."""
+    return _data_root("scifact")
+
+
+@pytest.fixture(scope="session")
+def irplag_root() -> Path:
+    """The data root that holds ``irplag/``."""
+    return _data_root("irplag")

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDE = ROOT / "docs" / "walkthrough-plagiarism.md"
-DATA = os.environ.get("SEALBENCH_DATA_ROOT")
 FOREIGN = ("WALK", "SEALBENCH_KEYS", "SEALBENCH_KEY_PASSPHRASE", "XDG_CONFIG_HOME")
 
 
@@ -99,14 +98,15 @@ def tied_range(path: Path) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-@pytest.mark.skipif(DATA is None, reason="SEALBENCH_DATA_ROOT names no folder with irplag/")
-def test_irplag_gives_the_published_figures(engine: Engine, tmp_path: Path) -> None:
+def test_irplag_gives_the_published_figures(
+    engine: Engine, irplag_root: Path, tmp_path: Path
+) -> None:
     env = environment(tmp_path / "home")
     subprocess.run(["sealbench", "images", "build", "code"], env=env, check=True, cwd=ROOT)
     done = subprocess.run(
         [
-            "sealbench", "run", "manifests/plagiarism.yaml", "--data-root", str(DATA), "--out",
-            str(tmp_path / "out"), "--unsigned", "--progress", "quiet",
+            "sealbench", "run", "manifests/plagiarism.yaml", "--data-root", str(irplag_root),
+            "--out", str(tmp_path / "out"), "--unsigned", "--progress", "quiet",
         ],
         env=env, cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
