@@ -14,6 +14,8 @@ from typing import Any
 from runner.canonical import Json, digest_of
 from runner.claim_boundary import boundary
 from runner.config_freeze import ConfigFreeze
+from runner.declares import exactness, fused_depth, vectors
+from runner.merge_host import machines_of
 from runner.model import MethodPlan, Outcome, Plan, UnitOutcome
 from runner.protocol.load import Protocol, ProtocolDataset
 
@@ -59,12 +61,13 @@ def claims_document(facts: Facts) -> dict[str, Any]:
             "python": runner["python"],
             "source_commit": runner["source_commit"],
             "source_dirty": runner["dirty"],
+            "files_digest": runner.get("files_digest"),
         },
         "datasets": [_dataset(entry, protocol, plan.splits) for entry in protocol.datasets],
         "methods": [_method(method, protocol) for method in plan.methods],
         "capabilities": [_capability(name, plan) for name in CAPABILITIES],
         "config_freeze": facts.freeze and _freeze(facts.freeze),
-        "timing": _timing(facts),
+        **_timing_or_reason(facts),
         "boundary": boundary(
             plan, protocol, facts.outcomes, dirty=runner["dirty"], frozen=facts.freeze
         ),
@@ -88,8 +91,7 @@ def _dataset(entry: ProtocolDataset, protocol: Protocol, splits: Sequence[str]) 
 
 
 def _method(method: MethodPlan, protocol: Protocol) -> dict[str, Any]:
-    declared = method.declares
-    exact = declared.get("exact")
+    declared, depth = method.declares, fused_depth(method, protocol.top_k)
     return {
         "method": method.name,
         "method_id": method.method_id,
@@ -101,27 +103,12 @@ def _method(method: MethodPlan, protocol: Protocol) -> dict[str, Any]:
         "top_k": protocol.top_k,
         "mode": declared.get("mode"),
         "backend": declared.get("backend"),
-        "exactness": {True: "exact", False: "approximate", None: "not declared"}[
-            exact if isinstance(exact, bool) else None
-        ],
-        "vectors": _vectors(method),
+        "exactness": exactness(method),
+        **({} if depth is None else {"fused_depth": depth}),
+        "vectors": vectors(method),
         "models": [asdict(pin) for pin in method.models],
         **({} if method.module is None else {"module": method.module}),
         "index": list(_indexes(method, protocol)),
-    }
-
-
-def _vectors(method: MethodPlan) -> dict[str, Json] | None:
-    """Dimensions and normalisation; None for a method that declares no vectors. Those of a mounted
-    model are the model's own: what the image declares is of its own one."""
-    declared = method.declares
-    if "dimensions" not in declared:
-        return None
-    mounted = bool(method.models)
-    return {
-        "model": "mounted" if mounted else "in the image",
-        "dimensions": None if mounted else declared["dimensions"],
-        "normalised": declared.get("normalised"),
     }
 
 
@@ -167,6 +154,15 @@ def _freeze(frozen: ConfigFreeze) -> dict[str, Json]:
     }
 
 
+def _timing_or_reason(facts: Facts) -> dict[str, Any]:
+    """Times of several machines are no times of one run."""
+    count = machines_of(facts.host)
+    if count == 1:
+        return {"timing": _timing(facts)}
+    reason = f"merged from runs on {count} hosts, and times compare within one host only"
+    return {"timing": None, "timing_reason": reason}
+
+
 def _timing(facts: Facts) -> dict[str, Any]:
     """What latencies and times of this run were measured under."""
     host, units = facts.host, {record.unit.unit_id: record for record in facts.outcomes}
@@ -190,5 +186,7 @@ def _method_timing(method: MethodPlan, records: Any) -> dict[str, Any]:
         "threads": -(-method.limits.cpus_milli // 1000) if executed else None,
         "cpus_milli": method.limits.cpus_milli if executed else None,
         "batch_size": whole,
+        "warm_up": method.declares.get("warm_up"),
+        "latency": method.declares.get("latency"),
         "load_start": [load for load in loads if load is not None],
     }

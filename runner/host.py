@@ -18,6 +18,7 @@ from typing import TypeVar
 from runner import __version__
 from runner.canonical import Json
 from runner.engine.api import EngineInfo
+from runner.executable import files_digest
 
 SCHEMA = "sealbench/host/v1"
 Load = tuple[float, float, float]
@@ -149,11 +150,13 @@ def _engine(engine: EngineInfo | None) -> dict[str, Json] | None:
 
 def _runner(notes: _Notes) -> dict[str, Json]:
     commit, dirty, reason = source_state(Path(__file__).resolve().parent.parent)
+    digest, unread = files_digest()
     return {
         "version": __version__,
         "python": platform.python_version(),
         "source_commit": notes.known("runner.source_commit", commit, reason),
         "dirty": notes.known("runner.dirty", dirty, reason),
+        "files_digest": notes.known("runner.files_digest", digest, unread),
     }
 
 

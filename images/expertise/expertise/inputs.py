@@ -15,7 +15,6 @@ from typing import Any
 
 from sealbench_sdk import InputError, Task, input_folder, load_task
 
-REGIMES = ("t", "ta", "f")
 Counts = Mapping[str, Mapping[str, int]]
 
 
