@@ -146,13 +146,14 @@ def resolve_manifest(manifest: RunManifest, options: RunOptions) -> Resolved:
     plan = build_plan(manifest, protocol.document, load_locks(), host_platform(), options.overrides)
     data_root = options.data_root or manifest.data_root
     config_freeze = _config_freeze(manifest, protocol, plan, options)
+    datasets = bind(protocol, data_root)  # first: whoever lacks the data is told where to get them
     check_pinned(manifest, plan, data_root)
     return Resolved(
         config_freeze=config_freeze,
         manifest=manifest,
         protocol=protocol,
         plan=plan,
-        datasets=bind(protocol, data_root),
+        datasets=datasets,
         data_root=data_root,
         models=find_models(plan, options.models_root or manifest.models_root),
         modules=planned_modules(manifest, plan),
