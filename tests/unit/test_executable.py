@@ -75,12 +75,16 @@ def test_what_cannot_be_read_is_null_with_a_reason(
     assert found == (None, "a file of the package cannot be read")
 
 
+def described() -> Any:
+    return host_document(FAKE_INFO, load_start=None, load_end=None)
+
+
 def test_the_host_document_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    document: dict[str, Any] = host_document(FAKE_INFO, load_start=None, load_end=None)
-    assert document["runner"]["files_digest"] == files_digest()[0]
-    assert "runner.files_digest" not in document["unmeasured"]
+    found = described()
+    assert found["runner"]["files_digest"] == files_digest()[0]
+    assert "runner.files_digest" not in found["unmeasured"]
     monkeypatch.setattr(host, "files_digest", lambda: (None, "unread"))
-    document = host_document(FAKE_INFO, load_start=None, load_end=None)
-    assert document["runner"]["files_digest"] is None
-    assert document["unmeasured"]["runner.files_digest"] == "unread"
-    assert is_valid("host", document)
+    found = described()
+    assert found["runner"]["files_digest"] is None
+    assert found["unmeasured"]["runner.files_digest"] == "unread"
+    assert is_valid("host", found)
