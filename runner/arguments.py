@@ -129,12 +129,12 @@ def _add_data_commands(commands: object, leaf: Add) -> None:
     irds.add_argument("ident", metavar="ID", help="such as beir/scifact/test")
     irds.add_argument("--out", type=_path, required=True, help="data root: it becomes DIR/<name>/")
     irds.add_argument("--name", help="dataset name (default: from the id)")
-    for name, what in (
-        ("irplag", "unpacked archive of IR-Plag"),
-        ("reviewer-gold", "checkout of Reviewer-Gold"),
+    for name, known_as, what in (
+        ("irplag", "IR-Plag", "the unpacked archive"),
+        ("reviewer-gold", "Reviewer-Gold", "a checkout of its repository"),
     ):
         command = f"converting:{name.replace('-', '_')}"
-        laid = leaf(data, name, command, f"lay out a published {what} for the shipped benchmarks")
+        laid = leaf(data, name, command, f"lay out {known_as} as the benchmark was frozen from it")
         laid.add_argument("published", type=_path, metavar="FOLDER", help=what)
         laid.add_argument("--out", type=_path, required=True, help="data root")
 

@@ -19,6 +19,7 @@ COMMANDS = [
     ["keys"], ["keys", "generate"], ["keys", "list"], ["trust"], ["trust", "add"],
     ["trust", "list"], ["trust", "revoke"], ["doctor"], ["clean"], ["reproduce"], ["drift"],
     ["images", "export"], ["images", "import"], ["images", "push"], ["images", "pull"],
+    ["data"], ["data", "ir-datasets"], ["data", "irplag"], ["data", "reviewer-gold"],
 ]  # fmt: skip
 QUICKSTART = "manifests/quickstart.yaml"
 
