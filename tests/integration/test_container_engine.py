@@ -135,8 +135,10 @@ def timeless(text: str) -> str:
 
 
 def claims(document: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what runs and how busy the host is; inside, no repository names the source."""
-    del document["executable"], document["timing"]
+    """Leave out how busy the host is, and of what runs all but its files: inside, no repository
+    names the source, and the files are the same."""
+    document["executable"] = document["executable"]["files_digest"]
+    del document["timing"]
     lines = document["boundary"]["does_not_show"]
     document["boundary"]["does_not_show"] = [line for line in lines if "source" not in line]
     return document
