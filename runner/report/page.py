@@ -33,7 +33,8 @@ p,ul{{margin:.4rem 0;max-width:48rem}}li{{margin:.2rem 0;overflow-wrap:anywhere}
 .faint,figcaption,footer{{color:var(--faint);font-size:.88rem}}
 .scroll{{overflow-x:auto}}table{{border-collapse:collapse;font-size:.9rem}}
 th,td{{padding:.25rem .7rem;text-align:left;border-bottom:1px solid var(--line)}}
-th{{font-weight:600}}td:first-child{{white-space:nowrap}}tbody tr:nth-child(even){{background:var(--band)}}
+th{{font-weight:600}}td:first-child{{white-space:nowrap}}
+tbody tr:nth-child(even){{background:var(--band)}}
 .n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
 figure{{margin:1rem 0}}svg{{max-width:100%;height:auto}}
 code{{font-size:.85em;overflow-wrap:anywhere}}footer{{margin-top:3rem}}
