@@ -165,7 +165,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run manifest resolved to; ``run_id = sha256(plan without run_id)``."""
+    """What a run manifest resolved to; ``run_id = sha256(plan without run_id)``.
+
+    ``overrides`` is what a command line set otherwise than the manifest, by name.
+    """
 
     run_id: str
     name: str
@@ -177,6 +180,8 @@ class Plan:
     jobs: int
     methods: tuple[MethodPlan, ...]
     units: tuple[Unit, ...]
+    baseline: str | None = None  # name of the method that every other one is compared with
+    overrides: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

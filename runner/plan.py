@@ -8,9 +8,10 @@ The same inputs give the same ``run_id``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.canonical import Json
 from runner.errors import ManifestError, ProtocolError, SealbenchError, UsageError
 from runner.ids import Frame, frame_of, planned_units, unit_seed, units_of
 from runner.imagelock import Locks
@@ -118,8 +119,35 @@ def _plan(
         "jobs": jobs,
         "methods": methods,
         "units": units_of(methods, frame),
+        "baseline": baseline_of(manifest, methods),
     }
-    return Plan(run_id=run_id_of(Plan(run_id="", **values)), **values)
+    plan = Plan(run_id="", **values)
+    plan = replace(plan, overrides=_overridden(manifest, protocol, plan))
+    return replace(plan, run_id=run_id_of(plan))
+
+
+def baseline_of(manifest: RunManifest, methods: Iterable[MethodPlan]) -> str | None:
+    """Return the manifest's baseline, or None where it has none that is planned."""
+    return manifest.baseline if manifest.baseline in {one.name for one in methods} else None
+
+
+def _overridden(manifest: RunManifest, protocol: Mapping[str, Any], plan: Plan) -> dict[str, Json]:
+    """Return what a plan says otherwise than its manifest: only a command line makes that."""
+    by_manifest: dict[str, Json] = {
+        "seed": protocol["seed"] if manifest.seed is None else manifest.seed,
+        "repeats": manifest.repeats,
+        "jobs": manifest.jobs,
+        "splits": list(manifest.splits),
+        "methods": [method.name for method in manifest.methods],
+    }
+    by_plan: dict[str, Json] = {
+        "seed": plan.seed,
+        "repeats": plan.repeats,
+        "jobs": plan.jobs,
+        "splits": list(plan.splits),
+        "methods": [method.name for method in plan.methods],
+    }
+    return {name: value for name, value in by_plan.items() if value != by_manifest[name]}
 
 
 def _frame(

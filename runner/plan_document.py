@@ -28,6 +28,7 @@ PLAN_SCHEMA = "sealbench/plan/v1"
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return plan.json as a document of plain JSON values; its canonical bytes are the file."""
+    baseline = {} if plan.baseline is None else {"baseline": plan.baseline}
     return {
         "schema": PLAN_SCHEMA,
         "run_id": plan.run_id,
@@ -38,6 +39,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "seed": plan.seed,
         "repeats": plan.repeats,
         "jobs": plan.jobs,
+        **baseline,  # absent elsewhere, so that plans without one keep their ids
         "methods": [_method_document(method) for method in plan.methods],
         "units": [
             {
@@ -50,6 +52,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             }
             for unit in plan.units
         ],
+        # Absent elsewhere, so that plans that say what their manifests say keep their ids.
+        **({"overrides": dict(plan.overrides)} if plan.overrides else {}),
     }
 
 
@@ -148,6 +152,8 @@ def _contradictions(plan: Plan) -> Iterator[str]:
     names = [method.name for method in plan.methods]
     if len({*names}) < len(names):
         yield "two methods have one name"
+    if plan.baseline not in (None, *names):
+        yield f"its baseline {plan.baseline} is no method of it"
     for method in plan.methods:
         yield from _method_contradictions(plan, method)
     ids = {method.name: method.method_id for method in plan.methods}

@@ -8,7 +8,7 @@ outcome follows from its evidence, and no file belongs to nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,11 +17,12 @@ from runner.bundle.documents import parse_canonical
 from runner.bundle.manifest import Role
 from runner.bundle.read import BundleView
 from runner.bundle.statement import plan_claims
+from runner.claims import FILE as CLAIMS
 from runner.errors import BundleError, SealbenchError, Where
 from runner.ids import planned_units
 from runner.imagelock import load_locks
 from runner.keys import PublicKey
-from runner.manifest import RunManifest, parse_run_manifest
+from runner.manifest import parse_run_manifest
 from runner.model import MethodPlan, Outcome, Plan, Unit, UnitOutcome
 from runner.outcome import classify
 from runner.plan_document import plan_from_document
@@ -32,8 +33,10 @@ from runner.schemas import validate
 from runner.strict_json import strict_loads
 from runner.verify.claims import claims_faults
 from runner.verify.declared import declared_faults
-from runner.verify.freeze import FrozenRun, freeze_faults
+from runner.verify.freeze import FrozenRun, freeze_faults, frozen_by
+from runner.verify.manifest import manifest_faults
 from runner.verify.modules import module_faults
+from runner.verify.times import Timed, is_merged, time_faults
 from runner.workspace import stem
 
 T = TypeVar("T")
@@ -44,13 +47,19 @@ MAX_OUTCOMES_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """The parsed documents of a bundle; ``cores`` (logical) of the host that it was made on."""
+    """The parsed documents of a bundle; ``cores`` (logical) of the host that it was made on.
+
+    Only of a bundle without a fault: ``claims`` is its claims.json, and ``frozen_by`` the id of the
+    key whose signature on the configuration freeze was verified.
+    """
 
     protocol: Protocol
     plan: Plan
     outcomes: tuple[UnitOutcome, ...]
     results: Mapping[str, Any]
     cores: int | None = None
+    claims: Mapping[str, Any] | None = None
+    frozen_by: str | None = None
 
 
 def read_documents(
@@ -74,7 +83,7 @@ def read_documents(
         lambda: parse_run_manifest(view.read_verified("run.yaml"), Path("run.yaml")),
     )
     if manifest is not None:
-        faults += _manifest_faults(manifest, plan)
+        faults += manifest_faults(manifest, plan, protocol)
         faults += declared_faults(manifest, plan, load_locks(local=None))
         faults += freeze_faults(view, FrozenRun(plan, protocol, tuned=manifest.tuned), keys)
     faults += module_faults(view, manifest, plan)
@@ -84,13 +93,19 @@ def read_documents(
     if outcomes is None:
         return None
     faults += _outcome_faults(outcomes, plan)
+    cores = None if host is None else host["cpu"]["logical"]
+    claims, merged = view.admission.claims, is_merged(results)
+    faults += time_faults(outcomes, Timed(plan=plan, claims=claims, cores=cores, merged=merged))
     faults += _file_faults(view, outcomes)
     if host is not None:
         faults += claims_faults(view, plan, protocol, outcomes, host)
     if results is None or tuple(record.unit for record in outcomes) != plan.units:
         return None
-    cores = None if host is None else host["cpu"]["logical"]
-    return Documents(protocol=protocol, plan=plan, outcomes=outcomes, results=results, cores=cores)
+    found = Documents(protocol=protocol, plan=plan, outcomes=outcomes, results=results, cores=cores)
+    if faults:
+        return found
+    frozen = frozen_by(view, keys)
+    return replace(found, claims=_canonical(view, CLAIMS, "claims"), frozen_by=frozen)
 
 
 def _try(faults: list[Fault], file: str, read: Callable[[], T]) -> T | None:
@@ -156,39 +171,6 @@ def _plan_faults(view: BundleView, plan: Plan, protocol: Protocol) -> Iterator[F
 def _sorted(value: object) -> object:
     """Claims about images come back in the receipt's own order."""
     return sorted(value, key=repr) if isinstance(value, tuple) else value
-
-
-def _manifest_faults(manifest: RunManifest, plan: Plan) -> Iterator[Fault]:
-    """What run.yaml says outright must stand in the plan; defaults come from elsewhere."""
-
-    def fault(message: str) -> Fault:
-        return Fault(file="run.yaml", code="bundle.contradiction", message=message)
-
-    if manifest.name != plan.name:
-        yield fault("its name is not the plan's")
-    if manifest.protocol_id not in (None, plan.protocol_id):
-        yield fault("its protocol_id is not the plan's")
-    specs = {spec.name: spec for spec in manifest.methods}
-    for method in plan.methods:
-        spec = specs.get(method.name)
-        if spec is None:
-            yield fault(f"method {method.name} of the plan is not in it")
-            continue
-        if (spec.precomputed is None) != (method.image is not None):
-            yield fault(f"method {method.name} is precomputed in one and executed in the other")
-        stated = {**manifest.limits, **spec.limits}
-        if any(getattr(method.limits, name) != value for name, value in stated.items()):
-            yield fault(f"the limits of method {method.name} are not the plan's")
-        if spec.network != method.network:
-            yield fault(f"the hosts of method {method.name} are not the plan's")
-        if tuple(ref.name for ref in spec.secrets) != method.secrets:
-            yield fault(f"the secrets of method {method.name} are not the plan's")
-        if (spec.recordings is None) == bool(method.recordings):
-            yield fault(f"method {method.name} replays in one and not in the other")
-        if any(method.config.get(key) != value for key, value in spec.config.items()):
-            yield fault(f"the config of method {method.name} is not the plan's")
-        if spec.command is not None and spec.command != method.command:
-            yield fault(f"the command of method {method.name} is not the plan's")
 
 
 def _image_faults(images: Mapping[str, Any], plan: Plan) -> Iterator[Fault]:

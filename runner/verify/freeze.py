@@ -49,6 +49,14 @@ def freeze_faults(view: BundleView, run: FrozenRun, keys: Sequence[PublicKey]) -
     yield from _time_faults(view, frozen)
 
 
+def frozen_by(view: BundleView, keys: Sequence[PublicKey]) -> str | None:
+    """Return the id of the key that signed the record of a bundle whose freeze has no fault; None
+    where there is no record, or nobody's signature was judged."""
+    if view.manifest.get(FILE) is None or not keys:
+        return None
+    return read_freeze(view.read_verified(FILE), keys, file=FILE)[1].keyid
+
+
 def _time_faults(view: BundleView, frozen: ConfigFreeze) -> Iterator[Fault]:
     claims = view.admission.claims
     # Both are RFC 3339 in UTC and claimed by their signers: compared, not believed.
