@@ -17,7 +17,7 @@ from tests.unit.code_files import table
 FILES = 100_000
 #: Made-up text of a file, about as long as a small class.
 BODY = "class Number {\n    int value() {\n        return %d;\n    }\n}\n" * 4
-GOAL_SECONDS, GOAL_GROWTH = 30.0, 1.25
+GOAL_SECONDS, GOAL_GROWTH = 10.0, 1.25
 
 
 def write(folder: Path, count: int) -> None:
