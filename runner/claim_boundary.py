@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from runner.config_freeze import ConfigFreeze
+from runner.declares import exactness, fused_depth
 from runner.model import MethodPlan, Outcome, Plan, UnitOutcome
 from runner.protocol.load import Protocol
 from runner.protocol.splits import ALL, CALIBRATION, HELDOUT
@@ -21,7 +22,12 @@ def boundary(
 ) -> dict[str, list[str]]:
     """Return ``shows`` and ``does_not_show``: sentences for people, in a fixed order."""
     return {
-        "shows": [*_work(plan, protocol, outcomes), *_search(plan), *_splits_shown(plan, frozen)],
+        "shows": [
+            *_work(plan, protocol, outcomes),
+            *_overridden(plan),
+            *_search(plan, protocol),
+            *_splits_shown(plan, frozen),
+        ],
         "does_not_show": [
             *_splits_not_shown(plan, protocol, frozen),
             *_methods_not_shown(plan),
@@ -53,13 +59,31 @@ def _work(plan: Plan, protocol: Protocol, outcomes: Sequence[UnitOutcome]) -> It
             yield f"{method.name} was executed here and could reach {hosts}"
 
 
-def _search(plan: Plan) -> Iterator[str]:
-    exact = [method for method in plan.methods if method.declares.get("exact") is True]
+def _search(plan: Plan, protocol: Protocol) -> Iterator[str]:
+    exact = [method for method in plan.methods if exactness(method) == "exact"]
     loose = [method for method in plan.methods if method.declares.get("exact") is False]
     if exact:
         yield f"by their own declaration exact search, no approximate index: {_names(exact)}"
+    for method in plan.methods:
+        if exactness(method) == "exact to a depth":
+            yield (
+                f"by its own declaration {method.name} searches each part exactly and fuses the "
+                f"first {fused_depth(method, protocol.top_k)} documents of each"
+            )
     if loose:
         yield f"by their own declaration approximate search: {_names(loose)}"
+
+
+def _overridden(plan: Plan) -> Iterator[str]:
+    if plan.overrides:
+        said = "; ".join(
+            f"{name} {_words(value)}" for name, value in sorted(plan.overrides.items())
+        )
+        yield f"set on the command line, otherwise than in run.yaml: {said}"
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _splits_shown(plan: Plan, frozen: ConfigFreeze | None) -> Iterator[str]:

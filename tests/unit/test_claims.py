@@ -164,6 +164,42 @@ def test_what_methods_are_and_may_is_said() -> None:
     assert "declare nothing of it: online, local" in not_shown
 
 
+def test_a_hybrid_is_exact_as_far_as_its_lists_go() -> None:
+    declares: dict[str, Json] = {
+        **EXACT, "mode": "hybrid", "fused_depth": 100, "settings": {"fused_depth": "depth"},
+    }  # fmt: skip
+    hybrid = replace(METHOD, name="both", config={"depth": 50}, declares=declares)
+    document = claims(hybrid, replace(METHOD, declares=EXACT))
+    found, other = document["methods"]
+    assert (found["exactness"], found["fused_depth"]) == ("exact to a depth", 50)
+    assert (other["exactness"], "fused_depth" in other) == ("exact", False)
+    shows = "\n".join(document["boundary"]["shows"])
+    assert "both searches each part exactly and fuses the first 50 documents of each" in shows
+    assert f"no approximate index: {METHOD.name}" in shows
+
+
+def test_a_packaged_model_is_named_with_digest_and_the_lack_of_a_revision() -> None:
+    from runner.imagelock import load_locks
+
+    declared = load_locks(local=None).published.methods["dense"]["vector_only"]
+    document = claims(replace(METHOD, config=declared.config, declares=declared.declares))
+    vectors = document["methods"][0]["vectors"]
+    assert vectors["packaged"]["digest"].startswith("sha256:")
+    assert (vectors["packaged"]["revision"], bool(vectors["packaged"]["because"])) == (None, True)
+    (timing,) = document["timing"]["methods"]
+    assert timing["warm_up"] == 1
+    assert "query_encoding" in timing["latency"]
+    (silent,) = claims(METHOD)["timing"]["methods"]
+    assert (silent["warm_up"], silent["latency"]) == (None, None)
+
+
+def test_the_executable_is_bound_by_its_files() -> None:
+    found = claims(METHOD)["executable"]
+    assert found["files_digest"] == HOST["runner"]["files_digest"]
+    away = {"files_digest": None, "source_commit": None, "dirty": None}
+    assert claims(METHOD, runner=away)["executable"]["files_digest"] is None
+
+
 def test_the_shipped_methods_declare_how_they_search() -> None:
     from runner.imagelock import load_locks
     from runner.manifest import load_run_manifest
