@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: A tie is what a test at this level does not part.
 LEVEL = 0.05
-#: Of more methods, each is compared with the best one only.
+#: Of more methods, each is compared with the best one only, and with the run's baseline.
 MAX_ALL_PAIRS = 25
 
 #: A method's scores: datasets, and of each the repeats.
@@ -42,11 +42,13 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One metric of a field: the mean score of each eligible method, and the best of them."""
+    """One metric of a field: the mean score of each eligible method, the best of them, and the one
+    that the run names as its baseline."""
 
     metric: str
     means: Mapping[str, float]
     best: str | None
+    baseline: str | None = None
 
 
 def compare(
@@ -81,11 +83,17 @@ def aggregate_replicates(
     return total, linear
 
 
-def pairs_of(names: Sequence[str], best: str | None) -> list[tuple[str, str]]:
-    """Return which methods are compared: every two, or of many the best with each other one."""
-    if len(names) > MAX_ALL_PAIRS and best is not None:
-        return [(best, name) for name in names if name != best]
-    return list(combinations(names, 2))
+def pairs_of(
+    names: Sequence[str], best: str | None, baseline: str | None = None
+) -> list[tuple[str, str]]:
+    """Return which methods are compared: every two, or of many the best with each other one, and
+    ``baseline`` with each other one where it is among them."""
+    if len(names) <= MAX_ALL_PAIRS or best is None:
+        return list(combinations(names, 2))
+    found = [(best, name) for name in names if name != best]
+    if baseline is not None and baseline in names and baseline != best:
+        found += [(baseline, name) for name in names if name not in (baseline, best)]
+    return found
 
 
 def note() -> str:
@@ -130,7 +138,7 @@ class _Entry:
 
 def _entries(field: Field, ranked: Ranked, replicates: Replicates) -> list[_Entry]:
     names = list(ranked.means)
-    pairs = pairs_of(names, ranked.best)
+    pairs = pairs_of(names, ranked.best, ranked.baseline)
     metric = ranked.metric
     drawn = {name: aggregate_replicates(field.scores[name], metric, replicates) for name in names}
     terms = {name: _terms(field.scores[name], metric) for name in names}

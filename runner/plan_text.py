@@ -62,6 +62,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         ("seed", str(plan.seed)),
         ("repeats", str(plan.repeats)),
         ("jobs", str(plan.jobs)),
+        *([] if plan.baseline is None else [("baseline", plan.baseline)]),
     )
     for method in plan.methods:
         yield ""

@@ -126,7 +126,7 @@ def build_results(
                     scope.plan, section, (split, metric), cells, replicates
                 )
             field = _field(scope.plan, section, split, cells)
-            ranked = _ranked(section, split, aggregate)
+            ranked = _ranked(scope.plan.baseline, section, split, aggregate)
             comparisons += compare(field, ranked, replicates, scope.plan.seed)
     return {
         "schema": "sealbench/results/v1",
@@ -280,7 +280,9 @@ def _field(plan: Plan, section: Section, split: str, cells: Cells) -> Field:
     )
 
 
-def _ranked(section: Section, split: str, aggregate: Sequence[Mapping[str, Any]]) -> list[Ranked]:
+def _ranked(
+    baseline: str | None, section: Section, split: str, aggregate: Sequence[Mapping[str, Any]]
+) -> list[Ranked]:
     """The eligible methods on every metric of a section and split."""
     found = []
     for metric in section.metrics:
@@ -295,6 +297,7 @@ def _ranked(section: Section, split: str, aggregate: Sequence[Mapping[str, Any]]
                 metric=metric,
                 means={row["method"]: row["mean_score"] for row in rows},
                 best=next((row["method"] for row in rows if row["rank"] == 1), None),
+                baseline=baseline,
             )
         )
     return found

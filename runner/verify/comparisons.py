@@ -13,7 +13,7 @@ from runner.metrics.permutation import holm
 Key = tuple[str, str, str]
 
 
-def comparison_faults(results: Mapping[str, Any]) -> Iterator[Fault]:
+def comparison_faults(results: Mapping[str, Any], baseline: str | None) -> Iterator[Fault]:
     """Yield a fault for a missing or extra comparison, a difference that is not that of the means,
     a p-value that is not adjusted as said, or a tie that is not called as the p-value says."""
     means: dict[Key, dict[str, float]] = {}
@@ -27,7 +27,7 @@ def comparison_faults(results: Mapping[str, Any]) -> Iterator[Fault]:
     for entry in results.get("comparisons", []):
         found.setdefault(_key(entry), []).append(entry)
     for key in means.keys() | found.keys():
-        expected = pairs_of(list(means.get(key, {})), best.get(key))
+        expected = pairs_of(list(means.get(key, {})), best.get(key), baseline)
         if sorted((e["method"], e["other"]) for e in found.get(key, [])) != sorted(expected):
             yield _fault(key, "it has not exactly one comparison for every two eligible methods")
             continue

@@ -20,6 +20,8 @@ from runner.bundle.admission import Fault, fault_of
 from runner.bundle.read import BundleView
 from runner.determinism import with_rows_digest
 from runner.errors import BundleError
+from runner.latency import KIND as LATENCY_KIND
+from runner.latency import Latencies
 from runner.metrics.direction import lower_is_better
 from runner.model import Outcome, RowsReport, Unit, UnitOutcome
 from runner.protocol.splits import ids_sha256, split_order
@@ -31,6 +33,7 @@ from runner.tasks.api import Dataset, Scorer, SealedDataset, Task, UnitScores, p
 from runner.verify.comparisons import comparison_faults
 from runner.verify.documents import Documents, row_parts, unit_files
 from runner.verify.sealed import known_figures, sealed_labels, stored_scores
+from runner.verify.times import latency_faults
 
 #: Two correct computations may differ in the last bits: another order of additions.
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
@@ -67,7 +70,7 @@ class ScoreCheck:
         if labels.reasons:
             self.faults.extend(_cell_faults(documents))
             self.faults.extend(_aggregate_faults(documents.results))
-            self.faults.extend(comparison_faults(documents.results))
+            self.faults.extend(comparison_faults(documents.results, documents.plan.baseline))
         return labels.detail(len(again["per_dataset"]) + len(again["aggregate"]))
 
     def recompute(self, datasets: Mapping[str, Dataset]) -> None:
@@ -142,11 +145,15 @@ class ScoreCheck:
         if not parts:
             return None
         lines = _lines(self.view, parts)
+        latencies = Latencies()
+        if record.image is not None and checker.kind == LATENCY_KIND:
+            on_block = _both(latencies.add, on_block)
         try:
             found = read_rows(lines, checker, on_block=on_block, reference=self.reference)
         except BundleError as error:
             self.faults.append(fault_of(error, parts[0]))
             return None
+        self.faults.extend(latency_faults(record, latencies.total_ms))
         room = max(0, MAX_FAULTS - len(self.faults))
         for row in found.report.faults[:room]:
             fault = Fault(file=parts[0], code=row.code, message=row.message, line=row.line)
@@ -158,6 +165,17 @@ def _lines(view: BundleView, parts: list[str]) -> Iterator[bytes]:
     for part in parts:
         with view.open_verified(part) as stream:
             yield from file_lines(stream)
+
+
+def _both(
+    first: Callable[[list[Any]], object], second: Callable[[list[Any]], object] | None
+) -> Callable[[list[Any]], object]:
+    def take(rows: list[Any]) -> None:
+        first(rows)
+        if second is not None:
+            second(rows)
+
+    return take
 
 
 def _take_keys(keys: list[str], rows: list[Any]) -> None:
