@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import keys
+from runner.claims import FILE as CLAIMS
 from runner.commands.output import table, tell
 from runner.commands.planning import overrides
 from runner.determinism import nondeterministic_lines
@@ -25,8 +26,10 @@ from runner.errors import (
 )
 from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
+from runner.report.boundary import boundary_line, freeze_notes
 from runner.report.fused import fused_notes
-from runner.report.words import missing_intervals, two_means
+from runner.report.latency import HEAD, coverage, measured
+from runner.report.words import imported_in, missing_intervals, titled, two_means
 from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
@@ -134,7 +137,7 @@ def _verify(result: RunResult, key: keys.SigningKey | None, *, labels: bool) -> 
 
 def summary_text(result: RunResult, report: VerifyReport) -> str:
     """A short table of every task's main metric and each method's outcome, then the path."""
-    resolved = result.resolved
+    resolved, documents = result.resolved, report.documents
     protocol = resolved.protocol
     parts = []
     for task in protocol.tasks:
@@ -146,7 +149,8 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
             rows = [(*_row(row, result), beside_first(row, result.results)) for row in found]
             head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
-            remarks = [*missing_intervals(found), *two_means(result.results, split, metric)]
+            remarks = [] if documents is None else freeze_notes(documents, split)
+            remarks += [*missing_intervals(found), *two_means(result.results, split, metric)]
             remarks += fused_notes(resolved.plan.methods, result.results, split, metric)
             parts.append("".join(f"{text}\n" for text in remarks))
     parts.append(_failures(result))
@@ -156,6 +160,9 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
     levels = (("intact", report.intact), ("recomputed", report.recomputed))
     words = {True: "yes", False: "NO", None: "open"}
     lines = [f"{name}: {words[level.holds]} ({level.detail})" for name, level in levels]
+    if documents is not None and documents.claims is not None:
+        path = _shown(result.bundle.path / CLAIMS)
+        lines.append(boundary_line(documents.claims["boundary"], path))
     lines.append(f"bundle: {_shown(result.bundle.path)}")
     parts.append("\n".join(lines) + "\n")
     return "\n".join(part for part in parts if part)
@@ -181,7 +188,8 @@ def _row(row: dict[str, Any], result: RunResult) -> tuple[str, ...]:
     interval = "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} - {row['ci_high']:.4f}"
     score = "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}"
     rank = "-" if row["rank"] is None else str(row["rank"])
-    return (rank, row["method"], score, interval, ", ".join(outcomes))
+    name = titled(row["method"], imported_in(result.results))
+    return (rank, name, score, interval, ", ".join(outcomes))
 
 
 def beside_first(row: dict[str, Any], results: Mapping[str, Any]) -> str:
@@ -209,12 +217,13 @@ def _verdict(entry: Mapping[str, Any]) -> str:
 
 
 def _failures(result: RunResult) -> str:
-    lines = []
+    lines, imported = [], imported_in(result.results)
     for record in result.outcomes:
         if record.outcome.value == "ok":
             continue
         unit = record.unit
-        lines.append(f"{unit.method} on {unit.dataset}: {record.outcome.value}: {record.reason}")
+        name = titled(unit.method, imported)
+        lines.append(f"{name} on {unit.dataset}: {record.outcome.value}: {record.reason}")
         log = result.bundle.path / "logs" / unit.method / f"{stem(unit)}.stderr.log"
         if log.is_file() and log.stat().st_size > 0:
             lines.append(f"  its stderr: {_shown(log)}")
@@ -222,20 +231,22 @@ def _failures(result: RunResult) -> str:
 
 
 def _latencies(result: RunResult) -> str:
-    """How long answers took, with what they were computed on: one line a method and split."""
-    methods = {method.name: method for method in result.resolved.plan.methods}
-    summaries: Any = result.results["summaries"]
-    rows = []
-    for summary in summaries:
-        latency, method = summary.get("latency_ms"), methods[summary["method"]]
-        if latency is None or method.image is None:
-            continue
-        figures = [f"{latency[name]:.3g}" for name in ("mean", "p50", "p95", "max")]
-        threads, batch = -(-method.limits.cpus_milli // 1000), method.config.get("batch_size", "-")
-        rows.append((method.name, summary["split"], *figures, str(threads), str(batch)))
-    head = ("ms a query", "split", "mean", "p50", "p95", "max", "threads", "batch size")
-    note = f"as the methods measured it, on {os.cpu_count()} cores; compare within this host only\n"
-    return table(head, rows) + note if rows else ""
+    """How long answers took, with what they were computed on and what they include."""
+    methods, summaries = result.resolved.plan.methods, result.results["summaries"]
+    found = list(measured(summaries, methods, result.outcomes))  # type: ignore[arg-type]  # JSON
+    rows = [
+        (method.name, summary["dataset"], summary["split"], *figures)
+        for summary, method, figures in found
+    ]
+    ran = {method.name: method for _, method, _ in found}
+    first, *more = coverage(ran.values())
+    notes = [
+        f"as the methods measured it, on {os.cpu_count()} cores; compare within this host only",
+        f"what it includes: {first}",
+        *more,
+    ]
+    head = ("ms a query", "dataset", "split", *HEAD)
+    return table(head, rows) + "".join(f"{note}\n" for note in notes) if rows else ""
 
 
 def _shown(path: Path) -> str:

@@ -7,23 +7,26 @@ called one, whatever the ranks say; what failed is shown with its reason and no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import UsageError
-from runner.metrics.direction import lower_is_better
+from runner.report.boundary import boundary_section, freeze_notes, remarks
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart
 from runner.report.curves import curves_of
+from runner.report.differences import differences
 from runner.report.facts import chance_notes, latency_table
 from runner.report.fused import fused_notes
 from runner.report.page import Cell, Html, Section, code, figure, page, paragraph, table
+from runner.report.view import MAX_DRAWN, View
 from runner.report.words import (
     better_word,
+    imported_in,
     interval,
     metric_name,
     missing_intervals,
     number,
     settings,
+    titled,
     two_means,
     verdict,
 )
@@ -37,39 +40,14 @@ BARS = {
     "pair": ("average_precision", "auroc", "f1"),
     "retrieval": ("recall_at_10", "mrr_at_10", "success_at_1"),
 }
-MAX_DRAWN = 25  # rows of one chart; the tables have all
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """One split of one task: its metrics and their rows, best first."""
-
-    documents: Documents
-    task: str
-    split: str
-    metric: str  # the one that ranks
-
-    def rows(self, metric: str) -> list[Mapping[str, Any]]:
-        """The aggregate rows of a metric, ranked ones first."""
-        found = [
-            row
-            for row in self.documents.results["aggregate"]
-            if (row["task"], row["split"], row["metric"]) == (self.task, self.split, metric)
-        ]
-        return sorted(found, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["method"]))
-
-    @property
-    def best(self) -> str | None:
-        """The method of rank 1, if any is ranked."""
-        first = self.rows(self.metric)[0]
-        return None if first["rank"] is None else str(first["method"])
 
 
 def benchmark_page(report: VerifyReport, baseline: str | None = None) -> str:
     """Return the page of a verified bundle.
 
-    ``baseline`` is the method that others are set against; by default the best one. ``ValueError``
-    for a report without documents, ``UsageError`` for a baseline that is no method of the run.
+    ``baseline`` is the method that others are set against; by default the one that the run names,
+    else the best one. ``ValueError`` for a report without documents, ``UsageError`` for a baseline
+    that is no method of the run.
     """
     documents = report.documents
     if documents is None or report.faults:
@@ -84,7 +62,10 @@ def benchmark_page(report: VerifyReport, baseline: str | None = None) -> str:
     sections: list[Section] = []
     for view in _views(documents):
         sections += _view_sections(view, baseline)
-    sections += [*_outcomes(documents), _methods(documents), _notes(documents)]
+    sections += [*_outcomes(documents), _methods(documents)]
+    if documents.claims is not None:
+        sections.append(boundary_section(documents.claims["boundary"]))
+    sections.append(_notes(documents))
     footer = (
         "A signature shows who sealed the bundle and that it is unchanged; not that it is honest. "
         "Scores compare only under one protocol id, times only within one host."
@@ -105,41 +86,43 @@ def _lead(report: VerifyReport, documents: Documents) -> list[Html]:
     ]
 
 
-def _views(documents: Documents) -> Iterator[_View]:
+def _views(documents: Documents) -> Iterator[View]:
     for task in documents.protocol.tasks:
         for split in documents.plan.splits:
-            yield _View(
+            yield View(
                 documents=documents,
                 task=task,
                 split=split,
                 metric=documents.protocol.primary_metric_of(task),
+                imported=imported_in(documents.results),
             )
 
 
-def _view_sections(view: _View, baseline: str | None) -> Iterator[Section]:
+def _view_sections(view: View, baseline: str | None) -> Iterator[Section]:
     place = f" ({view.task}, {view.split})"
     yield Section(title=metric_name(view.metric) + place, parts=_scores(view))
-    chosen = baseline or view.best
+    chosen = baseline or view.documents.plan.baseline or view.best
+    state = remarks(freeze_notes(view.documents, view.split))
     for parts, title in (
         (_curves(view), "Curves"),
-        (_differences(view, chosen), f"Differences from {chosen}"),
+        (differences(view, chosen), f"Differences from {view.name(chosen or '')}"),
         (_bars(view), "Further measures"),
         (_ties(view), "Ties"),
         (_by_dataset(view), "By dataset"),
         (_latency(view), "Latency"),
     ):
         if parts:
-            yield Section(title=title + place, parts=parts)
+            yield Section(title=title + place, parts=[*state, *parts])
 
 
-def _scores(view: _View) -> list[Html]:
+def _scores(view: View) -> list[Html]:
     rows, place = view.rows(view.metric), (view.split, view.metric)
-    drawn = [_interval_row(row) for row in rows if row["mean_score"] is not None][:MAX_DRAWN]
+    drawn = [_interval_row(row, view) for row in rows if row["mean_score"] is not None][:MAX_DRAWN]
     title = f"{metric_name(view.metric)} with 95 % intervals, {better_word(view.metric)}"
     cells = [
         (
             "-" if row["rank"] is None else str(row["rank"]),
-            row["method"],
+            view.name(row["method"]),
             number(row["mean_score"], 6),
             interval(row),
             f"{row['dataset_count']} of {row['expected_dataset_count']}",
@@ -156,6 +139,7 @@ def _scores(view: _View) -> list[Html]:
         "beside rank 1",
     )
     return [
+        *remarks(freeze_notes(view.documents, view.split)),
         figure(interval_chart(title, drawn, axis=metric_name(view.metric)), title),
         table(head, cells, numbers={0, 2, 3}),
         *(paragraph(text, faint=True) for text in missing_intervals(rows)),
@@ -167,79 +151,32 @@ def _scores(view: _View) -> list[Html]:
     ]
 
 
-def _interval_row(row: Mapping[str, Any]) -> Interval:
+def _interval_row(row: Mapping[str, Any], view: View) -> Interval:
     return Interval(
-        label=row["method"], value=row["mean_score"], low=row["ci_low"], high=row["ci_high"]
+        label=view.name(row["method"]),
+        value=row["mean_score"],
+        low=row["ci_low"],
+        high=row["ci_high"],
     )
 
 
-def _beside_best(view: _View, row: Mapping[str, Any]) -> str:
+def _beside_best(view: View, row: Mapping[str, Any]) -> str:
     if row["method"] == view.best or row["rank"] is None:
         return ""
-    found = _comparison(view, row["method"], view.best or "")
+    found = view.comparison(row["method"], view.best or "")
     return "not compared" if found is None else verdict(found, row["method"])
 
 
-def _comparison(view: _View, method: str, other: str) -> Mapping[str, Any] | None:
-    wanted = (view.task, view.split, view.metric)
-    for row in view.documents.results.get("comparisons", ()):
-        pair = {row["method"], row["other"]}
-        if (row["task"], row["split"], row["metric"]) == wanted and pair == {method, other}:
-            return dict(row)
-    return None
-
-
-def _differences(view: _View, baseline: str | None) -> list[Html]:
-    if baseline is None:
-        return []
-    drawn, cells, missing = [], list[tuple[Cell, ...]](), 0
-    for row in view.rows(view.metric):
-        name = row["method"]
-        if name == baseline or row["mean_score"] is None:
-            continue
-        found = _comparison(view, name, baseline)
-        if found is None:
-            missing += 1
-            continue
-        one = _against(found, name)
-        drawn.append(one)
-        p = "-" if found["p_adjusted"] is None else f"{found['p_adjusted']:.3g}"
-        between = "-" if one.low is None else f"{one.low:+.4f} to {one.high:+.4f}"
-        cells.append((name, f"{one.value:+.4f}", between, p, verdict(found, name)))
-    name = metric_name(view.metric)
-    title = f"Difference in {name} from {baseline}; {better_word(view.metric)}"
-    left = "left of 0 is better" if lower_is_better(view.metric) else "right of 0 is better"
-    parts = []
-    if drawn:
-        chart = interval_chart(title, drawn[:MAX_DRAWN], axis=f"difference, {left}", zero=0.0)
-        head = ("method", "difference", "95 % interval", "p (Holm)", "verdict")
-        parts = [
-            figure(chart, f"{title}. Paired resamples."),
-            table(head, cells, numbers={1, 2, 3}),
-        ]
-    if missing:
-        text = f"{missing} methods were not compared with {baseline}: of many methods, each is "
-        parts.append(paragraph(text + "compared with the best one only.", faint=True))
-    return parts
-
-
-def _against(row: Mapping[str, Any], name: str) -> Interval:
-    """Return a comparison as the difference of ``name`` from the other method."""
-    low, high = row["ci_low"], row["ci_high"]
-    if row["method"] == name:
-        return Interval(label=name, value=row["difference"], low=low, high=high)
-    turned = (None, None) if low is None else (-high, -low)
-    return Interval(label=name, value=-row["difference"], low=turned[0], high=turned[1])
-
-
-def _curves(view: _View) -> list[Html]:
+def _curves(view: View) -> list[Html]:
     rows = {row["method"]: row for row in view.rows(view.metric) if row["mean_score"] is not None}
     parts = []
     for setting, curves in curves_of(view.documents.plan.methods).items():
         drawn = [
             Curve(
                 label=curve.label,
-                points=[(x, _interval_row(rows[name])) for x, name in curve.points if name in rows],
+                points=[
+                    (x, _interval_row(rows[name], view)) for x, name in curve.points if name in rows
+                ],
             )
             for curve in curves
         ]
@@ -254,7 +191,7 @@ def _curves(view: _View) -> list[Html]:
     return parts
 
 
-def _bars(view: _View) -> list[Html]:
+def _bars(view: View) -> list[Html]:
     metrics = [m for m in view.documents.protocol.metrics_of(view.task) if m != view.metric]
     if not metrics:
         return []
@@ -265,17 +202,19 @@ def _bars(view: _View) -> list[Html]:
     if chosen and len(order) <= MAX_DRAWN:
         names = [metric_name(metric) for metric in chosen]
         title = f"{', '.join(names)}; higher is better"
-        groups = [Bars(label=m, values=[scores[metric][m] for metric in chosen]) for m in order]
+        groups = [
+            Bars(label=view.name(m), values=[scores[metric][m] for metric in chosen]) for m in order
+        ]
         parts.append(figure(bar_chart(title, groups, names, axis="score"), title))
     head = ("method", *map(metric_name, metrics))
-    cells = [(m, *(number(scores[metric][m]) for metric in metrics)) for m in order]
+    cells = [(view.name(m), *(number(scores[metric][m]) for metric in metrics)) for m in order]
     parts.append(table(head, cells, numbers=range(1, len(head))))
     if view.task == "pair":
         parts += chance_notes(view.documents.results["summaries"], view.split)
     return parts
 
 
-def _ties(view: _View) -> list[Html]:
+def _ties(view: View) -> list[Html]:
     """How often scores are equal, in the first dataset: where the id rule decides."""
     seen: dict[str, Mapping[str, Any]] = {}
     for summary in view.documents.results["summaries"]:
@@ -287,7 +226,9 @@ def _ties(view: _View) -> list[Html]:
     for method, summary in seen.items():
         ties = summary["ties"]
         cuts = "; ".join(f"k {at['k']}: {at['in_scores']}" for at in ties["at_k"])
-        cells.append((method, f"{ties['pairs_tied_in_scores']} of {ties['pairs']}", cuts))
+        cells.append(
+            (view.name(method), f"{ties['pairs_tied_in_scores']} of {ties['pairs']}", cuts)
+        )
     first = next(iter(seen.values()))
     truth = f"{first['ties']['pairs_tied_in_truth']} of {first['ties']['pairs']} pairs"
     text = (
@@ -298,7 +239,7 @@ def _ties(view: _View) -> list[Html]:
     return [paragraph(text), table(head, cells, numbers={1})]
 
 
-def _by_dataset(view: _View) -> list[Html]:
+def _by_dataset(view: View) -> list[Html]:
     names = [d.name for d in view.documents.protocol.datasets if d.task == view.task]
     order = [str(row["method"]) for row in view.rows(view.metric)]
     if not 1 < len(names) <= MAX_DRAWN:
@@ -308,25 +249,31 @@ def _by_dataset(view: _View) -> list[Html]:
         for row in view.documents.results["per_dataset"]
         if (row["task"], row["split"], row["metric"]) == (view.task, view.split, view.metric)
     }
-    cells = [(m, *(number(scores[m, name]) for name in names)) for m in order]
+    cells = [(view.name(m), *(number(scores[m, name]) for name in names)) for m in order]
     return [table(("method", *names), cells, numbers=range(1, len(names) + 1))]
 
 
-def _latency(view: _View) -> list[Html]:
+def _latency(view: View) -> list[Html]:
     if view.task != "retrieval":
         return []
-    documents = view.documents
-    summaries, methods = documents.results["summaries"], documents.plan.methods
-    return latency_table(summaries, view.split, methods, cores=documents.cores)
+    return latency_table(view.documents, view.split)
 
 
 def _outcomes(documents: Documents) -> list[Section]:
+    imported = imported_in(documents.results)
     failed = [record for record in documents.outcomes if record.outcome.value != "ok"]
     total = len(documents.outcomes)
     if not failed:
-        return [Section(title="Outcomes", parts=[paragraph(f"All {total} units ended as ok.")])]
+        text = "The one unit ended as ok." if total == 1 else f"All {total} units ended as ok."
+        return [Section(title="Outcomes", parts=[paragraph(text)])]
     cells = [
-        (r.unit.method, r.unit.dataset, str(r.unit.repeat), r.outcome.value, r.reason)
+        (
+            titled(r.unit.method, imported),
+            r.unit.dataset,
+            str(r.unit.repeat),
+            r.outcome.value,
+            r.reason,
+        )
         for r in failed
     ]
     head = ("method", "dataset", "repeat", "outcome", "why")
@@ -336,15 +283,24 @@ def _outcomes(documents: Documents) -> list[Section]:
 
 def _methods(documents: Documents) -> Section:
     cells: list[Sequence[Cell]] = []
+    imported = imported_in(documents.results)
     for method in documents.plan.methods:
-        image: Cell = "not executed here: released results"
+        image: Cell = "not executed here: imported results"
         if method.image is not None:
             image = Html(f"{code(method.image.name)} {code(method.image.digest[:19])}")
         units = [r for r in documents.outcomes if r.unit.method == method.name]
         seconds = [r.evidence.cpu_ns / 1e9 for r in units if r.evidence.cpu_ns is not None]
-        cpu = f"{sum(seconds):.1f}" if len(seconds) == len(units) else "-"
+        several = "timing_reason" in (documents.claims or {})  # hosts, whose times do not compare
+        known = len(seconds) == len(units) and not several
+        cpu = f"{sum(seconds):.1f}" if known else "-"
         cells.append(
-            (method.name, image, settings(method.config), cpu, code(method.method_id[:19]))
+            (
+                titled(method.name, imported),
+                image,
+                settings(method.config),
+                cpu,
+                code(method.method_id[:19]),
+            )
         )
     head = ("method", "image", "settings", "CPU s", "method id")
     return Section(title="Methods", parts=[table(head, cells, numbers={3})])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from runner.metrics.direction import lower_is_better
@@ -33,6 +33,17 @@ def metric_name(metric: str) -> str:
     return _METRICS.get(metric, metric.replace("_", " "))
 
 
+def imported_in(results: Mapping[str, Any]) -> frozenset[str]:
+    """Return the methods of results.json that nobody executed here."""
+    rows = (row for row in results["aggregate"] if row.get("executed") is False)
+    return frozenset(str(row["method"]) for row in rows)
+
+
+def titled(method: str, imported: Collection[str]) -> str:
+    """Return a method's name as figures show it: what was not executed here says so."""
+    return f"{method} (imported)" if method in imported else method
+
+
 def better_word(metric: str) -> str:
     """Say which way a metric points."""
     return "lower is better" if lower_is_better(metric) else "higher is better"
@@ -55,7 +66,8 @@ def missing_intervals(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if "ci_reason" in row:
-            reasons.setdefault(row["ci_reason"], []).append(row["method"])
+            imported = () if row.get("executed", True) else (row["method"],)
+            reasons.setdefault(row["ci_reason"], []).append(titled(row["method"], imported))
     return [f"no interval for {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
@@ -63,6 +75,7 @@ def two_means(results: Mapping[str, Any], split: str, metric: str) -> list[str]:
     """Say of each dataset with queries without a relevant document what a metric's mean is with
     and without these, for every method, and which of the two is the score: one sentence each."""
     found: dict[str, list[Mapping[str, Any]]] = {}
+    imported = imported_in(results)
     for summary in results["summaries"]:
         both = summary.get("queries_without_positives", {"means": {}})
         if summary["split"] == split and metric in both["means"] and not summary.get("repeat"):
@@ -72,7 +85,10 @@ def two_means(results: Mapping[str, Any], split: str, metric: str) -> list[str]:
         first = summaries[0]["queries_without_positives"]
         score = "all queries" if first["policy"] == COUNT_AS_ZERO else "the others"
         means = [
-            (summary["method"], summary["queries_without_positives"]["means"][metric])
+            (
+                titled(summary["method"], imported),
+                summary["queries_without_positives"]["means"][metric],
+            )
             for summary in summaries
         ]
         each = [

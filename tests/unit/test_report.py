@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -257,13 +258,12 @@ def test_latencies_stand_with_what_they_were_measured_on(tmp_path: Path) -> None
     text = sound(benchmark_page(box.verify()))
     assert "Latency (retrieval, all)" in text
     assert "within this run only" in text
-    methods = box.verify().documents.plan.methods  # type: ignore[union-attr]
-    summary = {
-        "dataset": "d", "split": "all", "method": "overlap", "repeat": 0,
-        "latency_ms": {"mean": 1.23456, "p50": 1, "p95": 2, "max": 3, "n": 9},
-    }  # fmt: skip
-    (note, cells) = latency_table([summary], "all", methods, cores=None)
-    assert "cores" not in note
-    assert "1.23" in cells
-    stranger = {**summary, "method": "imported"}
-    assert latency_table([stranger], "all", methods, cores=2) == []
+    for said in ("warm-up", "load at start", "What a latency includes: ", " cores; p50"):
+        assert said in text, said
+    documents = box.verify().documents
+    assert documents is not None
+    assert latency_table(documents, "heldout") == []
+    assert " cores" not in latency_table(replace(documents, cores=None), "all")[0]
+    imported = replace(documents.plan.methods[0], image=None)
+    plan = replace(documents.plan, methods=(imported,))
+    assert latency_table(replace(documents, plan=plan), "all") == []

@@ -20,9 +20,16 @@ def test_latencies_stand_beside_what_they_were_measured_on(tmp_path: Path) -> No
     box.manifest.write_text(text + "    config: {batch_size: 16}\n")
     told = summary_text(box.run(), box.verify())
     (head,) = [line for line in told.splitlines() if line.startswith("ms a query")]
-    assert head.split()[3:] == ["split", "mean", "p50", "p95", "max", "threads", "batch", "size"]
+    assert head.split() == [
+        *("ms", "a", "query", "dataset", "split", "mean", "p50", "p95", "max", "threads"),
+        *("batch", "size", "warm-up", "load", "at", "start"),
+    ]
     (row,) = [line for line in told.splitlines() if line.startswith("overlap") and " all " in line]
-    assert row.split() == ["overlap", "all", "1", "1", "1", "1", "2", "-"]
+    (load,) = row.split()[-1:]
+    assert row.split() == [
+        *("overlap", "quickstart-mini", "all", "1", "1", "1", "1", "2", "-", "not", "stated", load),
+    ]
+    assert "what it includes: " in told
     assert "compare within this host only" in told
 
 
