@@ -40,6 +40,11 @@ BARS = {
     "pair": ("average_precision", "auroc", "f1"),
     "retrieval": ("recall_at_10", "mrr_at_10", "success_at_1"),
 }
+#: What a setting varies, where its name could be taken for another study.
+VARIED = {
+    "profile_length": "Each length is the first papers of one frozen profile. Profiles that were "
+    "released at that length may hold other papers, so their published scores are other figures.",
+}
 
 
 def benchmark_page(report: VerifyReport, baseline: str | None = None) -> str:
@@ -182,7 +187,8 @@ def _curves(view: View) -> list[Html]:
         ]
         name, axis = metric_name(view.metric), setting.replace("_", " ")
         title = f"{name} by {axis}, {better_word(view.metric)}"
-        parts.append(figure(line_chart(title, drawn, axes=(axis, name)), title))
+        caption = f"{title}. {VARIED[setting]}" if setting in VARIED else title
+        parts.append(figure(line_chart(title, drawn, axes=(axis, name)), caption))
         values = sorted({x for curve in drawn for x, _ in curve.points})
         by_curve = [{x: row.value for x, row in curve.points} for curve in drawn]
         cells = [(f"{x:g}", *(number(points.get(x)) for points in by_curve)) for x in values]

@@ -184,6 +184,20 @@ def method(name: str, config: Mapping[str, Any], command: str = "m") -> MethodPl
     )
 
 
+def test_a_curve_over_lengths_says_that_they_are_prefixes(tmp_path: Path) -> None:
+    box = sandbox(tmp_path / "box", "overlap")
+    head, one = box.manifest.read_text().split("methods:\n")
+    many = "".join(
+        one.replace("name: overlap", f"name: first-{n}") + f"    config: {{profile_length: {n}}}\n"
+        for n in (1, 2, 3)
+    )
+    box.manifest.write_text(f"{head}methods:\n{many}")
+    box.run()
+    text = sound(benchmark_page(box.verify()))
+    assert "<figcaption>nDCG@10 by profile length" in text
+    assert "the first papers of one frozen profile" in text
+
+
 def test_curves_are_methods_that_differ_in_one_number() -> None:
     methods = [
         method(f"{regime}{length}", {"regime": regime, "length": length, "flag": True})
