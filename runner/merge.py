@@ -4,36 +4,42 @@ Runs that were cut short, or shared out over machines, are merged if they agree 
 seed and repeats. Every bundle is verified first, with the labels; rows, logs and outcome records
 are taken over unchanged, scores, ranks and comparisons are recomputed. A method stands in one
 bundle only; where a bundle never came to run it, the other one's counts. The merged bundle is
-signed by whoever merges, and says which bundles it was made of.
+signed by whoever merges, says which bundles it was made of, carries the configuration freeze that
+they share, and gets its name only once it verifies itself.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from runner.bundle.write import SealedBundle
-from runner.canonical import canonical_bytes
+from runner.bundle import durable
+from runner.bundle.paths import FOLDER, SIGNATURES
+from runner.bundle.write import SealedBundle, check_free
+from runner.config_freeze import FILE as FREEZE
 from runner.engine.api import ImageInfo
 from runner.errors import BundleError, Where
 from runner.ids import planned_units
 from runner.keys import SigningKey
-from runner.manifest_read import LIMIT_NAMES
+from runner.manifest import RunManifest, parse_run_manifest
+from runner.merge_host import machines_of, merged_host
+from runner.merge_manifest import run_yaml
 from runner.model import ImagePin, MethodPlan, Outcome, Plan, Unit, UnitOutcome
-from runner.modules import Module, load_sealed, sealed_folder
+from runner.modules import Module, load_sealed
 from runner.plan_document import run_id_of
 from runner.protocol.bind import bind
 from runner.protocol.load import Protocol
-from runner.quantities import format_limit
 from runner.scoring import import_notes, outcome_notes, results_document, score_parts, score_run
 from runner.seal import Sealing, seal
 from runner.tasks.api import Dataset, UnitScores
-from runner.trust import Trust
+from runner.trust import Trust, explicit
 from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from runner.verify.documents import Documents, unit_files
 from runner.workspace import UnitFiles
@@ -52,16 +58,19 @@ class MergeRequest:
     out: Path
     key: SigningKey | None
     name: str | None = None
-    allow_unsigned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One verified bundle. ``host`` and ``images`` are its documents."""
+    """One verified bundle. ``host`` and ``images`` are its documents, ``freeze`` the bytes of its
+    configuration freeze, ``signer`` the id of the key that signed it."""
 
     folder: Path
     manifest_sha256: str
+    signer: str
     documents: Documents
+    manifest: RunManifest
+    freeze: bytes | None
     host: Mapping[str, Any]
     images: Mapping[str, Any]
     started: str
@@ -69,16 +78,19 @@ class Part:
 
 
 def merge(request: MergeRequest) -> SealedBundle:
-    """Verify, merge and seal. Raises ``BundleError`` for bundles that do not verify or do not fit
-    together, ``DataError`` and ``StorageError`` as a run does."""
+    """Verify, merge, seal and verify what was sealed. Raises ``BundleError`` for bundles that do
+    not verify or do not fit together, and for a merged one that does not verify: nothing of it is
+    left then. ``DataError`` and ``StorageError`` as a run does."""
     if len(request.bundles) < 2:
         _refuse("merge.nothing", "a merge needs at least two bundles", request.bundles[0])
+    check_free(request.out)
     parts = [_part(folder, request) for folder in request.bundles]
     for part in parts[1:]:
         _check_frame(parts[0], part)
     chosen = choose(parts)
-    plan = merged_plan(parts[0].documents.plan, [method for method, _ in chosen], request)
+    plan = merged_plan([part.documents.plan for part in parts], [m for m, _ in chosen], request)
     owners = {method.name: part for method, part in chosen}
+    host = merged_host([(part.signer, part.host) for part in parts])
     outcomes = tuple(_outcome(unit, owners[unit.method]) for unit in plan.units)
     datasets = bind(request.protocol, request.data_root)
     with tempfile.TemporaryDirectory(prefix="sealbench-merge-") as temporary:
@@ -93,20 +105,21 @@ def merge(request: MergeRequest) -> SealedBundle:
             )
 
         scored = score_run(plan, request.protocol, datasets, outcomes, score)
-        notes = (*import_notes(plan), *outcome_notes(outcomes), *merge_notes(parts))
+        notes = (*import_notes(plan), *outcome_notes(outcomes), *merge_notes(parts, host))
         sealing = Sealing(
             plan=plan,
             protocol=request.protocol,
-            manifest_raw=run_yaml(plan),
+            manifest_raw=_manifest(plan, parts, owners),
             outcomes=outcomes,
             results=results_document(plan, request.protocol, scored, notes),
-            host=parts[0].host,
+            host=host,
             images=_images(chosen),
             modules=_modules(chosen),
             started=min(part.started for part in parts),
             finished=max(part.finished for part in parts),
+            attached={} if parts[0].freeze is None else {FREEZE: parts[0].freeze},
         )
-        return seal(sealing, files, request.out, request.key)
+        return _seal_verified(sealing, files, request)
 
 
 def choose(parts: Sequence[Part]) -> list[tuple[MethodPlan, Part]]:
@@ -135,59 +148,96 @@ def choose(parts: Sequence[Part]) -> list[tuple[MethodPlan, Part]]:
     return list(found.values())
 
 
-def merged_plan(first: Plan, methods: Sequence[MethodPlan], request: MergeRequest) -> Plan:
+def merged_plan(
+    plans: Sequence[Plan], methods: Sequence[MethodPlan], request: MergeRequest
+) -> Plan:
     """Return the plan that a run of all these methods would have had."""
     plan = replace(
-        first, run_id="", name=request.name or first.name, jobs=1, methods=tuple(methods), units=()
+        plans[0],
+        run_id="",
+        name=request.name or plans[0].name,
+        jobs=max(plan.jobs for plan in plans),
+        methods=tuple(methods),
+        units=(),
+        overrides={},  # run.yaml is written anew and says it all
+        baseline=next((plan.baseline for plan in plans if plan.baseline), None),
     )
     plan = replace(plan, units=planned_units(plan, request.protocol.document))
     return replace(plan, run_id=run_id_of(plan))
 
 
-def merge_notes(parts: Sequence[Part]) -> list[str]:
+def merge_notes(parts: Sequence[Part], host: Mapping[str, Any]) -> list[str]:
     """What the results must say about where they come from."""
     names = [f"{part.documents.plan.name} (sha256:{part.manifest_sha256})" for part in parts]
     notes = [f"merged from {', '.join(names)}"]
-    hosts = {canonical_bytes([part.host["cpu"], part.host["kernel"]]) for part in parts}
-    if len(hosts) > 1:
-        notes.append("timings come from several hosts and must not be compared; host.json is one")
+    count = machines_of(host)
+    if count > 1:
+        notes.append(f"timings come from {count} hosts and must not be compared")
     return notes
 
 
-def run_yaml(plan: Plan) -> bytes:
-    """Return a run manifest that says what the merged plan holds; JSON values are YAML."""
-    lines = [
-        "# Written by `sealbench merge` from the plans of the merged bundles.",
-        "schema: sealbench/run/v1",
-        f"name: {plan.name}",
-        "protocol: protocol.json",
-        f"protocol_id: {plan.protocol_id}",
-        f"splits: {json.dumps(list(plan.splits))}",
-        f"seed: {plan.seed}",
-        "methods:",
-    ]
-    for method in plan.methods:
-        digest = method.image.digest if method.image is not None else ""
-        lines += [
-            f"  - name: {method.name}",
-            f"    image: {digest}",
-            f"    command: {json.dumps(list(method.command))}",
-            f"    config: {json.dumps(dict(method.config))}",
-            f"    limits: {json.dumps(_limits(method))}",
-        ]
-        if method.module is not None:
-            lines += [f"    module: {sealed_folder(method.module)}"]
-    return ("\n".join(lines) + "\n").encode()
+def _manifest(plan: Plan, parts: Sequence[Part], owners: Mapping[str, Part]) -> bytes:
+    specs = {
+        spec.name: spec
+        for name, part in owners.items()
+        for spec in part.manifest.methods
+        if spec.name == name
+    }
+    tuned = any(part.manifest.tuned for part in parts)
+    return run_yaml(plan, specs, tuned=tuned, frozen=parts[0].freeze is not None)
 
 
-def _limits(method: MethodPlan) -> dict[str, str | float]:
-    """A method's limits as a manifest writes them: counts are numbers, all else has a unit."""
-    found: dict[str, str | float] = {}
-    for field, value in asdict(method.limits).items():
-        counted = field in ("pids", "output_files")
-        text: str | float = value if counted else format_limit(field, value)
-        found[LIMIT_NAMES[field]] = value / 1000 if field == "cpus_milli" else text
-    return found
+def _seal_verified(
+    sealing: Sealing, files: Mapping[str, UnitFiles], request: MergeRequest
+) -> SealedBundle:
+    """Seal beside the final place, verify as anybody would, and only then move it there."""
+    out, new = request.out, not request.out.exists()
+    durable.make_directory(out)
+    with durable.storage_errors(out):
+        staging = Path(tempfile.mkdtemp(prefix=".partial-merge-", dir=out))
+    try:
+        bundle = seal(sealing, files, staging, request.key)
+        _check_merged(bundle.path, request)
+        for name in (FOLDER, SIGNATURES):
+            if (staging / name).exists():
+                durable.rename_new(staging / name, out / name)
+        durable.fsync_directory(out)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        if new:
+            with suppress(OSError):
+                out.rmdir()
+        raise
+    shutil.rmtree(staging, ignore_errors=True)
+    return replace(bundle, path=out / FOLDER)
+
+
+def _check_merged(bundle: Path, request: MergeRequest) -> None:
+    report = verify_bundle(
+        VerifyRequest(
+            bundle=bundle,
+            protocol_id=request.protocol.protocol_id,
+            protocol=request.protocol,
+            trust=_with_own(request),
+            data_root=request.data_root,
+            allow_unsigned=request.key is None,
+        )
+    )
+    if report.faults or not report.recomputed.holds:
+        why = str(report.faults[0]) if report.faults else report.recomputed.detail
+        message = f"the merged bundle would not verify, and nothing was written: {why}"
+        _refuse("merge.result", message, request.bundles[0])
+
+
+def _with_own(request: MergeRequest) -> Trust | None:
+    """Whose signatures count on the merged bundle: those that counted, and who merges, whatever
+    the trust file lets that key sign."""
+    if request.key is None:
+        return request.trust
+    own = explicit([request.key.public])
+    known = () if request.trust is None else request.trust.keys
+    others = (key for key in known if key.public.raw != request.key.public.raw)
+    return Trust(keys=(*own.keys, *others))
 
 
 def _part(folder: Path, request: MergeRequest) -> Part:
@@ -198,7 +248,6 @@ def _part(folder: Path, request: MergeRequest) -> Part:
             protocol=request.protocol,
             trust=request.trust,
             data_root=request.data_root,
-            allow_unsigned=request.allow_unsigned,
         )
     )
     return part_of(folder, report)
@@ -210,12 +259,17 @@ def part_of(folder: Path, report: VerifyReport) -> Part:
     if report.faults or documents is None or not report.recomputed.holds:
         why = str(report.faults[0]) if report.faults else report.recomputed.detail
         _refuse("merge.unverified", f"it does not verify: {why}", folder)
-    if claims is None or report.admission.manifest_sha256 is None:
+    signer, sha256 = report.admission.signer, report.admission.manifest_sha256
+    if claims is None or signer is None or sha256 is None:
         _refuse("merge.unsigned", "nobody signed it", folder)
+    frozen = folder / FREEZE
     return Part(
         folder=folder,
-        manifest_sha256=report.admission.manifest_sha256,
+        manifest_sha256=sha256,
+        signer=signer.keyid,
         documents=documents,
+        manifest=parse_run_manifest((folder / "run.yaml").read_bytes(), Path("run.yaml")),
+        freeze=frozen.read_bytes() if frozen.exists() else None,
         host=json.loads((folder / "host.json").read_bytes()),
         images=json.loads((folder / "images.json").read_bytes()),
         started=claims.started,
@@ -231,6 +285,11 @@ def _check_frame(first: Part, other: Part) -> None:
             _refuse("merge.other-frame", message, other.folder)
     if first.documents.plan.repeats != 1:
         _refuse("merge.repeats", "runs with repeats are not merged", first.folder)
+    if other.freeze != first.freeze:
+        message = "its configuration freeze is another one than that of"
+        if None in (first.freeze, other.freeze):
+            message = "one has a configuration freeze and one has none: it and"
+        _refuse("merge.other-freeze", f"{message} {first.folder}", other.folder)
 
 
 def _ran(part: Part, method: MethodPlan) -> bool:
