@@ -15,18 +15,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.registry import Entry, compare_entries
+from runner.report.facts import chance_lines
 from runner.report.page import Cell, Section, code, escape, join, page, paragraph, table
 from runner.report.words import better_word, interval, metric_name, number
 
 COLUMNS = (
     "protocol_id", "benchmark", "task", "split", "metric", "rank", "method", "method_id",
-    "mean_score", "ci_low", "ci_high", "coverage", "eligible", "beside_first", "bundle", "signer",
-    "reproduced_by", "run", "reason",
+    "executed", "mean_score", "ci_low", "ci_high", "coverage", "eligible", "beside_first", "bundle",
+    "signer", "signature", "reproduced_by", "run", "reason", "chance",
 )  # fmt: skip
 _HEAD = ("rank", "method", "score", "95 % interval", "coverage", "beside the first", "run")
-_RUNS = ("run", "bundle (digest of manifest.json)", "signed by", "reproduced by")
+_RUNS = ("run", "bundle (digest of manifest.json)", "signed by", "signature", "reproduced by")
 #: A comparison needs both methods' rows in one bundle.
 OTHER_RUN = "other run"
+Table = tuple[str, str, str]  # task, split, metric
 
 
 def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -35,9 +37,12 @@ def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for protocol in dict.fromkeys(entry.protocol_id for entry in entries):
         group = [entry for entry in entries if entry.protocol_id == protocol]
         by_digest = {entry.bundle_sha256: entry for entry in group}
+        summaries = [one for entry in group for one in entry.results["summaries"]]
         splits = dict.fromkeys(split for entry in group for split in entry.plan["splits"])
         for split in splits:
             table_rows = compare_entries(group, split=split)
+            firsts = _firsts(table_rows)
+            chance = " ".join(chance_lines(summaries, split))
             for row in table_rows:
                 entry = by_digest[row["bundle"]]
                 found.append(
@@ -45,10 +50,11 @@ def rows_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                         **{name: row[name] for name in COLUMNS if name in row},
                         "protocol_id": protocol,
                         "benchmark": entry.benchmark,
-                        "beside_first": _beside(row, table_rows, entry),
-                        "reproduced_by": ", ".join(entry.reproduced_by),
+                        "beside_first": _beside(row, firsts, entry),
+                        "reproduced_by": _reproduced(entry),
                         "run": entry.name,
                         "reason": _reason(row, entry),
+                        "chance": chance if row["metric"] == "f1" else "",
                     }
                 )
     return found
@@ -72,7 +78,11 @@ def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
 def as_html(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page."""
     lead = [
-        paragraph("Every figure was recomputed from sealed rows before it was listed here."),
+        paragraph(
+            "Bundles enter a registry after every figure was recomputed from their rows. This page "
+            "shows the figures that each one's signature binds; where that was not checked here, "
+            "with the signer's key, the page rests on whoever keeps the registry."
+        ),
         paragraph(
             "Ranks are competition ranks (1, 1, 3) over the methods of all runs; one that was run "
             "twice has two rows. A method without a score on every dataset has no rank. “tie”: a "
@@ -99,6 +109,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Section:
             row["run"],
             code(row["bundle"]),
             row["signer"],
+            row["signature"],
             row["reproduced_by"] or "nobody yet",
         )
         for row in rows
@@ -114,6 +125,7 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     for key in dict.fromkeys((row["task"], row["split"], row["metric"]) for row in rows):
         task, split, metric = key
         group = [row for row in rows if (row["task"], row["split"], row["metric"]) == key]
+        chances = dict.fromkeys(row["chance"] for row in group)
         notes = dict.fromkeys(
             f"{row['method']}, {row['run']}: {row['reason']}" for row in group if row["reason"]
         )
@@ -123,11 +135,21 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
                 f"{better_word(metric)}",
                 parts=[
                     table(_HEAD, [_cells(row) for row in group], numbers={0, 2, 3, 4}),
+                    *(paragraph(text) for text in chances if text),
                     *(paragraph(note, faint=True) for note in notes),
                 ],
             )
         )
     return sections
+
+
+def _reproduced(entry: Entry) -> str:
+    """Who had the same result, and how many say so whose signature nobody checked here."""
+    found = list(entry.reproduced_by)
+    if entry.unchecked:
+        plural = "" if entry.unchecked == 1 else "s"
+        found.append(f"{entry.unchecked} countersignature{plural} not checked here")
+    return ", ".join(found)
 
 
 def _reason(row: Mapping[str, Any], entry: Entry) -> str:
@@ -143,14 +165,22 @@ def _reason(row: Mapping[str, Any], entry: Entry) -> str:
     return "; ".join(reasons)
 
 
-def _beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], entry: Entry) -> str:
+def _firsts(rows: Sequence[Mapping[str, Any]]) -> dict[Table, set[tuple[str, str]]]:
+    """The first methods of every table, each with its bundle: several where they tie."""
+    found: dict[Table, set[tuple[str, str]]] = {}
+    for row in rows:
+        firsts = found.setdefault((row["task"], row["split"], row["metric"]), set())
+        if row["rank"] == 1:
+            firsts.add((row["method"], row["bundle"]))
+    return found
+
+
+def _beside(
+    row: Mapping[str, Any], tables: Mapping[Table, set[tuple[str, str]]], entry: Entry
+) -> str:
     """What the run's own comparisons say of a method and the table's first one."""
     same = ("task", "split", "metric")
-    firsts = {
-        (other["method"], other["bundle"])
-        for other in rows
-        if other["rank"] == 1 and all(other[name] == row[name] for name in same)
-    }
+    firsts = tables[row["task"], row["split"], row["metric"]]
     if row["rank"] is None or (row["method"], row["bundle"]) in firsts:
         return ""
     names = {method for method, bundle in firsts if bundle == row["bundle"]}
@@ -167,7 +197,7 @@ def _beside(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], entry: En
 def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         "-" if row["rank"] is None else str(row["rank"]),
-        row["method"],
+        row["method"] if row["executed"] else f"{row['method']} (imported)",
         number(row["mean_score"]),
         interval(row),
         f"{row['coverage']:.0%}",
