@@ -61,6 +61,7 @@ FORGED: dict[str, tuple[Callable[[str], str], str]] = {
     "other repeats": (swap("repeats: 1", "repeats: 2"), "repeats is 1 in the plan"),
     "other jobs": (swap("jobs: 1", "jobs: 2"), "jobs is 1 in the plan"),
     "other splits": (swap("[all]", "[calibration]"), "splits is ['all'] in the plan"),
+    "a baseline": (swap("methods:", "baseline: overlap\nmethods:"), "baseline is None in the plan"),
     "another command": (swap("[overlap]", "[overlap, -q]"), "the command of method overlap"),
     "other settings": (add("config: {k: 1}"), "the config of method backwards"),
     "a cache": (add("cache: true"), "cache of method backwards"),
