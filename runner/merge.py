@@ -152,6 +152,7 @@ def merged_plan(
     plans: Sequence[Plan], methods: Sequence[MethodPlan], request: MergeRequest
 ) -> Plan:
     """Return the plan that a run of all these methods would have had."""
+    names = {method.name for method in methods}
     plan = replace(
         plans[0],
         run_id="",
@@ -160,7 +161,7 @@ def merged_plan(
         methods=tuple(methods),
         units=(),
         overrides={},  # run.yaml is written anew and says it all
-        baseline=next((plan.baseline for plan in plans if plan.baseline), None),
+        baseline=next((one.baseline for one in plans if one.baseline in names), None),
     )
     plan = replace(plan, units=planned_units(plan, request.protocol.document))
     return replace(plan, run_id=run_id_of(plan))

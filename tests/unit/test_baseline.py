@@ -11,12 +11,13 @@ import pytest
 from runner.comparisons import MAX_ALL_PAIRS, pairs_of
 from runner.errors import BundleError
 from runner.manifest import lint_run_manifest
+from runner.merge import MergeRequest, merged_plan
 from runner.plan import Overrides, build_plan
 from runner.plan_document import plan_document, plan_from_document, run_id_of
 from runner.plan_text import render_plan
 from runner.verify.comparisons import comparison_faults
 from runner.verify.manifest import manifest_faults
-from tests.sealed import protocol, sandbox
+from tests.sealed import KEY, TRUST, protocol, sandbox
 from tests.unit.manifest_samples import AMD64, PROTOCOL, RUN, locks, run_manifest
 from tests.unit.test_results import plan as plan_of
 from tests.unit.test_results import results, scored
@@ -100,3 +101,15 @@ def test_a_manifest_with_another_baseline_than_the_plans_is_refused(tmp_path: Pa
     manifest = replace(result.resolved.manifest, baseline="backwards")
     (fault,) = manifest_faults(manifest, plan, protocol())
     assert "baseline" in fault.message
+
+
+def test_a_merged_plan_keeps_the_first_baseline_that_is_among_its_methods(tmp_path: Path) -> None:
+    under = protocol()
+    plan = build_plan(run_manifest(tmp_path), PROTOCOL, locks(), AMD64)
+    first, second = (replace(plan, methods=(one,), baseline=one.name) for one in plan.methods)
+    request = MergeRequest(
+        bundles=(), protocol=under, data_root=tmp_path, trust=TRUST, key=KEY, out=tmp_path
+    )
+    assert merged_plan([first, second], plan.methods, request).baseline == first.baseline
+    assert merged_plan([first, second], second.methods, request).baseline == second.baseline
+    assert merged_plan([first], second.methods, request).baseline is None
