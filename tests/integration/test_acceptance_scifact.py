@@ -38,7 +38,7 @@ class Resumed:
     out: Path
     cache: Path
     whole_before: frozenset[str]  # methods whose units had ended before the kill
-    embedded_before: bytes = field(repr=False)  # the embeddings that were on the disk when it was killed
+    embedded_before: bytes = field(repr=False)  # what was on the disk when it was killed
     begun_after: tuple[str, ...]  # methods that the second start began
 
 
