@@ -6,28 +6,66 @@ path, size and bytes, anything else by its path and kind.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from runner.canonical import HASH_CHUNK
+from runner.purge import purge
 
 MAX_ENTRIES = 100_000
+MAX_BYTES = 64 << 30  # as files claim: a sparse one takes as long to read as any other
+#: What a method can do to its cache; any other error is the host's.
+_ITS_OWN = frozenset(
+    {errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM}
+)
+
+
+class UnreadableCache(Exception):
+    """A method left what cannot be hashed in bounds; the message says what."""
+
+
+def settled(folder: Path | None, *, writing: bool = False) -> tuple[str | None, tuple[str, ...]]:
+    """Return the digest of a cache, and a line for people where it had to be emptied.
+
+    What cannot be hashed must neither end the run nor reach the next method: it is removed, and the
+    cache starts cold again. Nothing is removed while a container may be ``writing``.
+    """
+    try:
+        return cache_digest(folder), ()
+    except UnreadableCache as problem:
+        if folder is None or writing:
+            return None, (f"/cache: {problem}",)
+        purge(folder)
+        folder.mkdir()
+        return None, (f"/cache: {problem}; it was emptied",)
 
 
 def cache_digest(folder: Path | None) -> str | None:
     """Return ``sha256:<hex>`` of what a cache holds; None when there is none or it holds nothing.
 
-    Call only while no container writes there. Raises ``OSError`` for what cannot be read.
+    Call only while no container writes there. Raises ``UnreadableCache`` for what a method did, and
+    ``OSError`` where the disk fails.
     """
-    if folder is None:
-        return None
-    digest, empty = hashlib.sha256(), True
+    try:
+        return None if folder is None else _digest(folder)
+    except OSError as error:
+        if error.errno not in _ITS_OWN:
+            raise
+        raise UnreadableCache(os.strerror(error.errno)) from error
+
+
+def _digest(folder: Path) -> str | None:
+    digest, empty, size = hashlib.sha256(), True, 0
     for number, (path, status) in enumerate(_walk(folder)):
-        if number >= MAX_ENTRIES:
-            raise OSError(f"more than {MAX_ENTRIES} entries in the cache")
+        size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+        if number >= MAX_ENTRIES or size > MAX_BYTES:
+            message = f"more than {MAX_ENTRIES} entries, or {MAX_BYTES >> 30} GiB"
+            raise UnreadableCache(message)
         empty = False
         name = os.fsencode(path.relative_to(folder))
         digest.update(b"%d %d " % (len(name), stat.S_IFMT(status.st_mode)) + name)
@@ -41,7 +79,8 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     while pending:
         here = pending.pop()
         with os.scandir(here) as entries:
-            found = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+            some = islice(entries, MAX_ENTRIES + 1)  # more are refused, in whatever order
+            found = sorted(some, key=lambda entry: os.fsencode(entry.name))
         for entry in found:
             status = entry.stat(follow_symlinks=False)
             yield Path(entry.path), status

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.access import Access, Given, Withheld, open_access
-from runner.cachehash import cache_digest
+from runner.cachehash import settled
 from runner.harvest import harvest
 from runner.ids import cache_id
 from runner.imports import Import, import_unit
@@ -186,7 +186,7 @@ class _Group:
         run, method = self._run, self._method
         assert run.platform is not None  # noqa: S101 - an image is only run on an engine
         room = self._room(unit)
-        before = cache_digest(room.cache)
+        before, lost = settled(room.cache)
 
         def progress(tick: UnitTick) -> None:
             run.reporter.unit_tick(unit, tick)
@@ -197,8 +197,12 @@ class _Group:
                 request = self._request(unit, pin, room, access)
                 result = run_unit(run.platform, request, cancel=run.cancel, on_progress=progress)
             evidence = self._harvested(unit, result.evidence, room.out_dir, access)
-            after = cache_digest(room.cache)
-            return result, replace(evidence, cache_before=before, cache_after=after)
+            writing = evidence.started and not evidence.death_proven
+            after, lost_after = settled(room.cache, writing=writing)
+            refused = (*evidence.harvest_refused, *lost, *lost_after)
+            return result, replace(
+                evidence, cache_before=before, cache_after=after, harvest_refused=refused
+            )
         except Withheld as lack:
             evidence = Evidence(not_started_reason=str(lack))
             return UnitResult(evidence=evidence, started=None, wall_ms_used=0), evidence
