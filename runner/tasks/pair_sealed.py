@@ -25,6 +25,7 @@ from runner.tasks.sealed import check_id, header, oversized, read_table, refuse
 
 _ID, _LEFT, _RIGHT, _LABEL = range(4)
 _LABELS = ("0", "1")
+_Chain = tuple[str, "_Chain"] | None
 #: How long validation pairs are looked for: steps through choices of groups, and pairs hashed.
 MAX_STEPS, MAX_HASHED = 1 << 16, 1 << 22
 
@@ -98,7 +99,8 @@ def _labels(file: SealedFile, entry: ProtocolDataset) -> tuple[list[str], list[l
     columns = header(table)
     groups = sorted(columns[len(COLUMNS) : -1])
     known = entry.document["group_columns"]
-    if (*columns[: len(COLUMNS)], columns[-1]) != (*COLUMNS, "score") or groups != known:
+    ends = [*columns[: len(COLUMNS)], *columns[-1:]]
+    if ends != [*COLUMNS, "score"] or groups != known:
         refuse(file, f"its columns are not {', '.join([*COLUMNS, *known, 'score'])}", 1)
     counts, rows = entry.counts, list[list[str]]()
     seen: set[str] = set()
@@ -174,15 +176,22 @@ def _validation(dataset: SealedPairs, entry: ProtocolDataset) -> list[bool] | No
 
 def _choices(sizes: Sequence[tuple[str, int]], wanted: int) -> Iterator[frozenset[str]]:
     """Yield sets of groups that have so many pairs together."""
-    pending: list[tuple[int, int, tuple[str, ...]]] = [(0, wanted, ())]
+    # A choice is a chain, which its continuations share: there may be as many groups as pairs.
+    pending: list[tuple[int, int, _Chain]] = [(0, wanted, None)]
     for _ in range(MAX_STEPS):
         if not pending:
             return
         at, missing, chosen = pending.pop()
         if missing == 0:
-            yield frozenset(chosen)
+            yield frozenset(_values(chosen))
         elif at < len(sizes):
             value, size = sizes[at]
             pending.append((at + 1, missing, chosen))
             if size <= missing:
-                pending.append((at + 1, missing - size, (*chosen, value)))
+                pending.append((at + 1, missing - size, (value, chosen)))
+
+
+def _values(chain: _Chain) -> Iterator[str]:
+    while chain is not None:
+        value, chain = chain
+        yield value

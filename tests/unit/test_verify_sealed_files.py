@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from runner.errors import BundleError
+from runner.tasks import pair_sealed
 from runner.tasks import sealed as reading
 from tests.plagiarism import bench
 from tests.score_files import (
@@ -47,6 +49,7 @@ def raw(pattern: str, change: Callable[[bytes], bytes]) -> Change:
 #: pattern of files -> what is written there; each must be refused by name, with a line.
 HOSTILE: dict[str, tuple[str, str, Callable[[bytes], bytes], str]] = {
     "empty": ("code", "scores/*/toy-pair.csv", lambda _: b"", "no header"),
+    "a blank header": ("code", "scores/*/toy-pair.csv", lambda _: b"\n", "columns"),
     "a cut line": ("code", "scores/*/toy-pair.csv", lambda data: data[:-1], "without an end"),
     "NUL": ("code", "scores/*/toy-pair.csv", lambda d: d.replace(b"g1", b"g\0"), "NUL"),
     "Latin-1": ("code", "scores/*/toy-pair.csv", lambda d: d.replace(b"g1", b"\xe9"), "UTF-8"),
@@ -160,6 +163,16 @@ def test_validation_pairs_that_nothing_tells_apart_are_not_looked_at(
     assert report.faults == made.verify(labels=True).faults == ()
     reason = "toy-pair (nothing in a score file says which pairs are for validation)"
     assert (reason not in report.recomputed.detail) == known
+
+
+def test_as_many_groups_as_pairs_cost_no_memory_that_grows_with_their_square() -> None:
+    sizes = [(f"g{number}", 1) for number in range(20_000)]
+    tracemalloc.start()
+    chosen = next(pair_sealed._choices(sizes, 19_999))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(chosen) == 19_999
+    assert peak < 32 << 20
 
 
 def test_nothing_that_was_ok_is_nothing_to_look_at(tmp_path: Path) -> None:
