@@ -10,6 +10,7 @@ different protocols are never compared.
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from runner.bundle.archive import export_archive
-from runner.bundle.durable import make_directory, put_file
+from runner.bundle.durable import (
+    fsync_directories,
+    fsync_directory,
+    make_directory,
+    put_file,
+    rename_new,
+)
 from runner.bundle.paths import ARCHIVE, MAX_METADATA, RECEIPT
 from runner.bundle.read import open_bundle
 from runner.bundle.reviews import FOLDER as REVIEWS
@@ -122,19 +129,25 @@ class Registry:
             "protocol_id": request.protocol.protocol_id,
             "added": SystemClock().utc_stamp(),
         }
-        make_directory(folder)
+        make_directory(folder.parent)
+        ours = folder.with_name(f".partial-{secrets.token_hex(8)}")  # no entry, if all ends here
         try:
+            make_directory(ours)
             with open_bundle(
                 request.bundle, protocol_id=request.protocol.protocol_id, trust=request.trust
             ) as view:
-                export_archive(view, folder / ARCHIVE)
+                export_archive(view, ours / ARCHIVE)
             for name in (*COPIES, RECEIPT):
-                put_file(folder / name, (request.bundle / name).read_bytes())
-            _keep_reviews(request, report, folder / REVIEWS)
-            put_file(folder / ENTRY, canonical_bytes(entry))  # last: without it there is no entry
+                put_file(ours / name, (request.bundle / name).read_bytes())
+            _keep_reviews(request, report, ours / REVIEWS)
+            put_file(ours / ENTRY, canonical_bytes(entry))
+            fsync_directories(ours)
+            rename_new(ours, folder)
+            ours = folder
+            fsync_directory(folder.parent)
             read_entry(folder, request.trust)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(ours, ignore_errors=True)
             raise
 
 

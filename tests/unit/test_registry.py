@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,6 +91,39 @@ def test_entries_are_kept_by_protocol_and_digest(made: Bench, registry: Registry
 def test_a_bundle_enters_once(made: Bench, parts: dict[str, Path], registry: Registry) -> None:
     with pytest.raises(StorageError, match="already"):
         registry.add(_adding(made, parts["first"]))
+
+
+def test_who_dies_while_adding_leaves_no_entry_and_can_add_again(
+    made: Bench, parts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object, **__: object) -> None:
+        os._exit(9)  # as SIGKILL does: nothing is put away
+
+    registry, adding = Registry(tmp_path / "registry"), _adding(made, parts["first"])
+    monkeypatch.setattr("runner.registry._keep_reviews", dies)
+    if (child := os.fork()) == 0:
+        registry.add(adding)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    monkeypatch.undo()
+    assert registry.entries() == []
+    added = registry.add(adding)
+    assert registry.entries() == [added]
+
+
+def test_who_comes_second_takes_nothing_from_who_was_first(
+    made: Bench, parts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, adding = Registry(tmp_path / "registry"), _adding(made, parts["first"])
+
+    def meanwhile(*_: object) -> None:
+        monkeypatch.undo()
+        registry.add(adding)
+
+    monkeypatch.setattr("runner.registry._keep_reviews", meanwhile)
+    with pytest.raises(StorageError) as caught:
+        registry.add(adding)
+    assert caught.value.code == "storage.occupied"
+    assert len(registry.entries()) == 1
 
 
 def test_methods_of_one_protocol_are_ranked_over_bundles(registry: Registry) -> None:
