@@ -47,7 +47,8 @@ def export_archive(view: BundleView, target: Path, *, gzip: bool = False) -> Pat
     try:
         with durable.storage_errors(target):
             descriptor = durable.create_file(temporary)
-        with os.fdopen(descriptor, "wb") as stream, durable.storage_errors(target):
+        # To close a stream writes what is left in it, and fails again on a full disk.
+        with durable.storage_errors(target), os.fdopen(descriptor, "wb") as stream:
             sink: _Sink = _Gzipper(stream) if gzip else stream
             for block in _archive_blocks(view):
                 sink.write(block)

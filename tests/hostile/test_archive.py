@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import resource
 import shutil
 import subprocess
 import tarfile
@@ -441,6 +442,22 @@ def test_unsigned_archives_are_imported_only_on_request(tmp_path: Path) -> None:
 def test_documents_larger_than_the_cap_are_not_read(tmp_path: Path) -> None:
     data = ustar.header("receipt.dsse.json", MAX_METADATA + 1) + bytes(100)
     assert refusal(tmp_path, data) == ("bundle.too-large", "receipt.dsse.json")
+
+
+@pytest.mark.parametrize("room", [0, 1, 20_000])
+def test_a_disk_that_is_full_is_said_to_be_and_leaves_nothing(
+    sealed: Path, good: bytes, tmp_path: Path, room: int
+) -> None:
+    assert len(good) > room
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with open_bundle(sealed, protocol_id=PROTOCOL_ID, trust=TRUST) as view:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            with pytest.raises(StorageError):
+                export_archive(view, tmp_path / "bundle.tar")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sizes_that_fill_the_disk_are_refused_beforehand(tmp_path: Path) -> None:
