@@ -212,9 +212,9 @@ def _add_bundle_commands(commands: object, leaf: Add) -> None:
     report.add_argument(
         "--baseline", help="method to set the others against (default: the run's, or the best)"
     )
-    report.add_argument("--protocol", help="expected protocol: its file or its id")
+    report.add_argument("--protocol", help="expected protocol: file or id (default: the bundle's)")
     report.add_argument(
-        "--data-root", type=_path, help="recompute the scores first; needs --protocol"
+        "--data-root", type=_path, help="folder of <dataset name>/: recompute the scores first"
     )
     _add_trust_options(report)
     _add_assign(
@@ -239,8 +239,10 @@ def _add_assign(command: argparse.ArgumentParser) -> None:
     command.add_argument("--max-load", type=int, required=True, help="papers of each reviewer")
     command.add_argument("--capacities", type=_path, help="CSV reviewer_id,papers: other loads")
     command.add_argument("--out", type=_path, required=True, help="folder of both assignments")
-    command.add_argument("--protocol", help="expected protocol: its file or its id")
-    command.add_argument("--data-root", type=_path, help="recompute the scores first")
+    command.add_argument("--protocol", help="expected protocol: file or id (default: the bundle's)")
+    command.add_argument(
+        "--data-root", type=_path, help="folder of <dataset name>/: recompute the scores first"
+    )
     _add_trust_options(command)
 
 

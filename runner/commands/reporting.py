@@ -11,6 +11,7 @@ from runner.bundle.read import examine
 from runner.commands.output import emit
 from runner.commands.verifying import bundle_folder, expected_protocol, trust_of
 from runner.errors import EXIT_OK, BundleError
+from runner.protocol.load import Protocol, parse_protocol
 from runner.report.benchmark import benchmark_page
 from runner.trust import Trust
 from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
@@ -29,21 +30,28 @@ def report(arguments: Namespace) -> int:
 def verified(arguments: Namespace) -> VerifyReport:
     """Return the report on a bundle that is intact; ``BundleError`` with the first fault else.
 
-    Without ``--protocol`` the bundle is held to the protocol that it claims for itself.
+    Without ``--protocol`` the bundle is held to the protocol that it claims for itself. Its scores
+    are recomputed with ``--data-root``, by the bundle's own copy of the protocol if there is only
+    an id: that copy is the protocol with this id or nothing.
     """
     with ExitStack() as stack:
         folder = bundle_folder(arguments, stack)
         trust = trust_of(arguments)
+        protocol_id: str | None = None
+        protocol: Protocol | None = None
         if arguments.protocol is not None:
             protocol_id, protocol = expected_protocol(arguments.protocol)
-        else:
-            protocol_id, protocol = _claimed(folder, trust, arguments.allow_unsigned), None
+        if protocol is None and (protocol_id is None or arguments.data_root is not None):
+            own = _own_protocol(folder, trust, arguments.allow_unsigned)
+            protocol_id = protocol_id or own.protocol_id
+            protocol = own if own.protocol_id == protocol_id else None
         found = verify_bundle(
             VerifyRequest(
                 bundle=folder,
                 protocol_id=protocol_id,
                 trust=trust,
                 protocol=protocol,
+                # without a protocol the bundle is of another one, and refused for that
                 data_root=arguments.data_root if protocol is not None else None,
                 allow_unsigned=arguments.allow_unsigned,
             )
@@ -57,7 +65,8 @@ def verified(arguments: Namespace) -> VerifyReport:
     return found
 
 
-def _claimed(folder: Path, trust: Trust | None, allow_unsigned: bool) -> str:
+def _own_protocol(folder: Path, trust: Trust | None, allow_unsigned: bool) -> Protocol:
+    """The bundle's own copy of its protocol, read after the signature was checked."""
     # Without the keys that are trusted every signature would be a stranger's.
     with examine(folder, protocol_id=None, trust=trust, allow_unsigned=allow_unsigned) as opening:
         if opening.view is None:
@@ -66,4 +75,4 @@ def _claimed(folder: Path, trust: Trust | None, allow_unsigned: bool) -> str:
                 f"the bundle cannot be read: {opening.faults[0]}",
                 fix="see `sealbench verify`; get the bundle again from its author",
             )
-        return opening.view.manifest.benchmark_digest
+        return parse_protocol(opening.view.read_verified("protocol.json"), Path("protocol.json"))

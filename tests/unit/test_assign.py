@@ -13,7 +13,7 @@ import pytest
 from runner.assign import Problem, capacities, fairest, most_similar
 from runner.cli import main
 from runner.commands.assigning import read_capacities
-from runner.errors import EXIT_OK, UsageError
+from runner.errors import EXIT_OK, DataError, UsageError
 from tests.unit.reviewer_files import write_compact
 from tests.unit.test_expertise_task import sealed
 
@@ -167,6 +167,7 @@ def test_from_a_bundle(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (("--method", "overlp"), "usage.unknown-method"),
         (("--method", "overlap", "--dataset", "toy-9"), "usage.unknown-dataset"),
+        (("--method", "overlap", "--data-root", "/nonexistent"), "data.missing"),
         (("--method", "theirs"), "usage.partial-scores"),
         (("--method", "failing"), "usage.partial-scores"),
         (("--method", "overlap", "--per-paper", "0"), "usage.out-of-bounds"),
@@ -181,6 +182,7 @@ def test_what_cannot_be_assigned(
     more: tuple[str, ...],
     code: str,
 ) -> None:
-    assert main(arguments(bundle, tmp_path / "out", *more)) == UsageError.exit_code
+    exit_code = DataError.exit_code if code.startswith("data.") else UsageError.exit_code
+    assert main(arguments(bundle, tmp_path / "out", *more)) == exit_code
     assert f"[{code}]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

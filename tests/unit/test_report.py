@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.cli import main
-from runner.errors import EXIT_OK, BundleError, UsageError
+from runner.errors import EXIT_OK, BundleError, DataError, UsageError
 from runner.model import ImagePin, Limits, MethodPlan
 from runner.report.benchmark import benchmark_page
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart, ticks
@@ -20,7 +21,7 @@ from runner.report.curves import curves_of
 from runner.report.facts import chance_notes, latency_table
 from runner.report.page import Html, Section, code, escape, figure, page, paragraph, table
 from runner.report.words import interval, metric_name, number, settings, verdict
-from tests.sealed import sandbox
+from tests.sealed import DATA_ROOT, sandbox
 
 EVIL = "</title><script>alert('x')</script>\"&"
 VOID = {"meta"}
@@ -252,6 +253,13 @@ def test_the_command_writes_a_page_and_refuses_a_bad_bundle(
     first = target.read_bytes()
     assert main([*arguments[:1], str(box.out / "bundle.tar"), *arguments[2:]]) == EXIT_OK
     assert target.read_bytes() == first  # the same from the tar, and written anew
+    assert main([*arguments, "--data-root", str(tmp_path / "none")]) == DataError.exit_code
+    capsys.readouterr()
+    assert main([*arguments, "--data-root", str(DATA_ROOT), "--json"]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out)["recomputed"]["holds"] is True
+    of_another = ("--protocol", "sha256:" + "0" * 64, "--data-root", str(DATA_ROOT))
+    assert main([*arguments, *of_another]) == BundleError.exit_code
+    assert "other-protocol" in capsys.readouterr().err
     results = box.out / "bundle" / "results.json"
     results.write_bytes(results.read_bytes().replace(b"overlap", b"0verlap"))
     assert main(arguments) == BundleError.exit_code
