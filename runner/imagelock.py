@@ -23,7 +23,8 @@ from runner.schemas import validate
 
 MAX_LOCK_BYTES = 4 << 20
 _ROOT = Path(__file__).resolve().parent.parent
-PUBLISHED_LOCK = _ROOT / "images" / "images.lock.json"
+RECIPES = _ROOT / "images"
+PUBLISHED_LOCK = RECIPES / "images.lock.json"
 LOCAL_LOCK = _ROOT / ".cache" / "images" / "images.local.json"
 #: Machine names of the kernel -> those of container images; the rest are the same.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm/v7", "i686": "386"}
@@ -301,6 +302,11 @@ def _check_digest(digest: str, text: str) -> None:
     raise ImageError("image.bad-digest", f"{digest!r} {problem}", fix=fix)
 
 
+def _recipes() -> list[str]:
+    """Names of the images that can be built here, locked or not."""
+    return sorted(recipe.parent.name for recipe in RECIPES.glob("*/image.toml"))
+
+
 def _not_a_pin(text: str, locks: Locks) -> ImageError:
     if _BARE_HEX.fullmatch(text):
         fix = f"write sha256:{text.lower()}"
@@ -310,6 +316,10 @@ def _not_a_pin(text: str, locks: Locks) -> ImageError:
         message += ", which may be another image tomorrow"
         return ImageError("image.tag", message, fix=_HOW_TO_PIN)
     names = locks.names()
-    message = f"no image {text!r} in the lock{suggest(text, names)}"
+    if text in _recipes():
+        message = f"image {text!r} has a recipe, images/{text}/image.toml, and is not locked yet"
+        fix = f"`sealbench images build {text}`, then `sealbench images lock {text}`"
+        return ImageError("image.unknown", message, fix=f"{fix}; or {_HOW_TO_PIN}")
+    message = f"no image {text!r} in the lock{suggest(text, [*names, *_recipes()])}"
     known = f"use one of: {', '.join(names)}" if names else "make one: `sealbench images lock`"
     return ImageError("image.unknown", message, fix=f"{known}; or {_HOW_TO_PIN}")

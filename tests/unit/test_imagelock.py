@@ -105,6 +105,20 @@ def test_refused_images(text: str, code: str, words: str) -> None:
     assert caught.value.exit_code == 6
 
 
+def test_a_recipe_without_a_lock_is_to_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.imagelock.RECIPES", tmp_path)
+    (tmp_path / "overlap").mkdir()
+    (tmp_path / "overlap" / "image.toml").touch()
+    with pytest.raises(ImageError) as caught:
+        resolve_image("overlap", locks(), AMD64)
+    assert caught.value.code == "image.unknown"
+    assert "`sealbench images lock overlap`" in caught.value.fix
+    with pytest.raises(ImageError, match="did you mean 'overlap'"):
+        resolve_image("overlp", locks(), AMD64)
+
+
 def test_another_platform_is_refused_and_the_locked_ones_named() -> None:
     with pytest.raises(ImageError) as caught:
         resolve_image("lexical", locks(), "linux/riscv64")
