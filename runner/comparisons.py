@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from runner.metrics.bootstrap import percentile_interval
-from runner.metrics.permutation import Contest, Terms, bootstrap_p_value, holm, p_values
+from runner.metrics.bootstrap import RESAMPLES, percentile_interval
+from runner.metrics.permutation import (
+    EXACT_BLOCKS,
+    PERMUTATIONS,
+    Contest,
+    Terms,
+    bootstrap_p_value,
+    holm,
+    p_values,
+)
 from runner.replicates import Replicates
 from runner.tasks.api import SplitScore
 
@@ -96,6 +104,40 @@ def pairs_of(
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfReach:
+    """Why no comparison of a field could ever be told apart: so many ``comparisons``, tested over
+    ``blocks`` in all exchanges, or else with so many random ``draws``."""
+
+    comparisons: int
+    blocks: int | None
+    draws: int
+
+
+def out_of_reach(entries: Sequence[Mapping[str, Any]]) -> OutOfReach | None:
+    """Say whether the correction leaves nothing that could be significant, whatever the scores.
+
+    ``entries`` are the ``comparisons`` of one task, split and metric. None: some could be, or
+    nothing was tested. Holm's first step multiplies the smallest p-value by their number.
+    """
+    tested = [entry for entry in entries if entry["test"] is not None]
+    if not tested:
+        return None
+    first = min(tested, key=_smallest_p_value)
+    if _smallest_p_value(first) * len(tested) <= LEVEL:
+        return None
+    draws = RESAMPLES if first["test"] == "bootstrap" else PERMUTATIONS
+    return OutOfReach(comparisons=len(tested), blocks=first.get("blocks"), draws=draws)
+
+
+def _smallest_p_value(entry: Mapping[str, Any]) -> float:
+    """Return the least that a comparison's test can give. All exchanged is as extreme as none."""
+    if entry["test"] == "bootstrap":
+        return 2 / (RESAMPLES + 1)
+    blocks = entry.get("blocks")
+    return 1 / (PERMUTATIONS + 1) if blocks is None else min(1.0, 2.0 ** (1 - blocks))
+
+
 def note() -> str:
     """What the comparisons in results.json are."""
     return (
@@ -117,9 +159,11 @@ class _Entry:
     p_adjusted: float | None = None
 
     def record(self, field: Field) -> dict[str, Any]:
-        test = None
+        test, exact = None, dict[str, int]()
         if self.p_value is not None:
             test = "bootstrap" if self.contest is None else "permutation"
+            blocks = 0 if self.contest is None else self.contest.blocks()
+            exact = {"blocks": blocks} if 0 < blocks <= EXACT_BLOCKS else {}
         return {
             "task": field.task,
             "split": field.split,
@@ -130,6 +174,7 @@ class _Entry:
             "ci_low": self.interval[0],
             "ci_high": self.interval[1],
             "test": test,
+            **exact,
             "p_value": self.p_value,
             "p_adjusted": self.p_adjusted,
             "tie": None if self.p_adjusted is None else self.p_adjusted > LEVEL,

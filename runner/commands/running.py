@@ -29,7 +29,14 @@ from runner.progress import Mode, make_reporter
 from runner.report.boundary import boundary_line, freeze_notes
 from runner.report.fused import fused_notes
 from runner.report.latency import HEAD, coverage, measured
-from runner.report.words import imported_in, missing_intervals, titled, two_means
+from runner.report.words import (
+    beyond_tests,
+    imported_in,
+    missing_intervals,
+    scored_head,
+    titled,
+    two_means,
+)
 from runner.run import Host, RunOptions, RunResult, resolve_manifest, run_resolved
 from runner.signals import CancelToken, cancel_on_signals
 from runner.trust import explicit
@@ -147,11 +154,12 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
                 row for row in _aggregate(result) if _is(row, task=task, split=split, metric=metric)
             ]
             rows = [(*_row(row, result), beside_first(row, result.results)) for row in found]
-            head = ("rank", "method", f"{metric} on {split}", "95 % interval", "outcome")
+            head = ("rank", "method", scored_head(metric, split), "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
             remarks = [] if documents is None else freeze_notes(documents, split)
             remarks += [*missing_intervals(found), *two_means(result.results, split, metric)]
             remarks += fused_notes(resolved.plan.methods, result.results, split, metric)
+            remarks += beyond_tests(result.results, task, split, metric)
             parts.append("".join(f"{text}\n" for text in remarks))
     parts.append(_failures(result))
     parts.append(_latencies(result))

@@ -43,6 +43,11 @@ class Contest(NamedTuple):
     second: Sequence[Terms]
     shared: bool = False
 
+    def blocks(self) -> int:
+        """Number of blocks that are exchanged, once joined."""
+        sizes = [min(len(terms.numerators), MAX_BLOCKS) for terms in self.first]
+        return sizes[0] if self.shared else sum(sizes)
+
 
 def p_values(contests: Sequence[Contest], *, seed: int) -> list[float]:
     """Return the two-sided p-value of each contest; all are over the same blocks, all shared

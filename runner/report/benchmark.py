@@ -20,6 +20,7 @@ from runner.report.page import Cell, Html, Section, code, figure, page, paragrap
 from runner.report.view import MAX_DRAWN, View
 from runner.report.words import (
     better_word,
+    beyond_tests,
     imported_in,
     interval,
     metric_name,
@@ -152,6 +153,10 @@ def _scores(view: View) -> list[Html]:
         *(
             paragraph(f"{text}.")
             for text in fused_notes(view.documents.plan.methods, view.documents.results, *place)
+        ),
+        *(
+            paragraph(f"{text}.")
+            for text in beyond_tests(view.documents.results, view.task, *place)
         ),
     ]
 

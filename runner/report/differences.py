@@ -10,7 +10,7 @@ from runner.metrics.direction import lower_is_better
 from runner.report.charts import Interval, interval_chart
 from runner.report.page import Cell, Html, code, figure, paragraph, table
 from runner.report.view import MAX_DRAWN, View
-from runner.report.words import better_word, metric_name, verdict
+from runner.report.words import better_word, beyond_tests, metric_name, verdict
 
 HEAD = ("method", "difference", "95 % interval", "p (Holm)", "verdict")
 
@@ -48,6 +48,9 @@ def differences(view: View, baseline: str | None) -> list[Html]:
             figure(chart, f"{title}. Paired resamples."),
             table(HEAD, cells, numbers={1, 2, 3}),
         ]
+    if drawn:
+        results, place = view.documents.results, (view.task, view.split, view.metric)
+        parts += [paragraph(f"{text}.") for text in beyond_tests(results, *place)]
     return [*parts, *([_not_compared(view, baseline, missing)] if missing else [])]
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from runner.comparisons import LEVEL, out_of_reach
 from runner.metrics.direction import lower_is_better
 from runner.protocol.policies import COUNT_AS_ZERO
 
@@ -23,6 +24,13 @@ _FAMILIES = {
     "ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "precision": "precision", "recall": "recall",
     "success": "success", "wktd": "WKTD", "wktd_mean": "WKTD (mean)",
 }  # fmt: skip
+
+#: What is exchanged in a paired test, by task.
+_BLOCKS = {
+    "expertise": ("reviewer", "reviewers"),
+    "pair": ("group or pair", "groups or pairs"),
+    "retrieval": ("query", "queries"),
+}
 
 
 def metric_name(metric: str) -> str:
@@ -47,6 +55,11 @@ def titled(method: str, imported: Collection[str]) -> str:
 def better_word(metric: str) -> str:
     """Say which way a metric points."""
     return "lower is better" if lower_is_better(metric) else "higher is better"
+
+
+def scored_head(metric: str, split: str) -> str:
+    """Return the header of a terminal's column of scores; what is not as usual is said."""
+    return f"{metric} on {split}" + (", lower is better" if lower_is_better(metric) else "")
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -101,6 +114,27 @@ def two_means(results: Mapping[str, Any], split: str, metric: str) -> list[str]:
             f"{score}): {', '.join(each)}"
         )
     return sentences
+
+
+def beyond_tests(results: Mapping[str, Any], task: str, split: str, metric: str) -> list[str]:
+    """Say, once, where no test could part any two methods, whatever their scores: a tie beside an
+    interval without 0 is then no contradiction."""
+    wanted = (task, split, metric)
+    entries = [
+        row
+        for row in results.get("comparisons", ())
+        if (row["task"], row["split"], row["metric"]) == wanted
+    ]
+    found = out_of_reach(entries)
+    if found is None:
+        return []
+    over = f"{found.draws:,} random draws"
+    if found.blocks is not None:
+        one, many = _BLOCKS[task]
+        over = f"{found.blocks} {one if found.blocks == 1 else many}"
+    count = f"{found.comparisons} comparison{'' if found.comparisons == 1 else 's'}"
+    said = f"with {over} and {count} no difference can be told apart at {LEVEL}"
+    return [f"{said}; intervals are not corrected for the number of comparisons"]
 
 
 def settings(config: Mapping[str, Any]) -> str:

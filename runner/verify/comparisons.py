@@ -40,10 +40,13 @@ def _figures(
     tested = [entry for entry in entries if entry["p_value"] is not None]
     adjusted = iter(holm([entry["p_value"] for entry in tested]))
     for entry in entries:
+        blocks = entry.get("blocks")
         pair = f"{entry['method']} and {entry['other']}"
         difference = means[entry["method"]] - means[entry["other"]]
         if not isclose(entry["difference"], difference, rel_tol=1e-9, abs_tol=1e-12):
             yield _fault(key, f"the difference of {pair} is not that of their scores")
+        if blocks is not None and not _exact(entry, blocks):
+            yield _fault(key, f"the p-value of {pair} is none of {blocks} blocks")
         p_value = next(adjusted) if entry["p_value"] is not None else None
         stored = entry["p_adjusted"]
         if (stored is None) != (p_value is None) or (
@@ -52,6 +55,12 @@ def _figures(
             yield _fault(key, f"p_adjusted of {pair} is not Holm's")
         if entry["tie"] != (None if stored is None else stored > LEVEL):
             yield _fault(key, f"{pair} are not called a tie as their p-value says")
+
+
+def _exact(entry: Mapping[str, Any], blocks: int) -> bool:
+    """Is this a share of all exchanges of so many blocks?"""
+    hits = (entry["p_value"] or 0.0) * 2**blocks
+    return bool(entry["test"] == "permutation" and hits >= 1 and hits == int(hits))
 
 
 def _key(row: Mapping[str, Any]) -> Key:

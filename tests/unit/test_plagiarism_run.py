@@ -91,7 +91,9 @@ def test_two_methods_are_compared_and_a_tie_is_called_one(sealed: Path) -> None:
     pairs = {(e["method"], e["other"]) for e in entries if e["metric"] == "auroc"}
     assert pairs == {("alike", "constant"), ("alike", "lengths"), ("constant", "lengths")}
     assert all(entry["tie"] for entry in entries)  # two assignments can part nobody
-    assert {entry["test"] for entry in entries} == {"permutation"}
+    assert {(entry["test"], entry["blocks"]) for entry in entries if entry["task"] == "pair"} == {
+        ("permutation", 2)
+    }
 
 
 def test_without_labels_rows_are_complete_and_aggregates_follow(made: Bench, sealed: Path) -> None:
