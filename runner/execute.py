@@ -33,7 +33,7 @@ from runner.protocol.load import Protocol
 from runner.purge import purge
 from runner.request import UnitRequest, UnitResult, container_user, method_env
 from runner.signals import CancelToken
-from runner.supervisor import Platform, run_unit
+from runner.supervisor import Platform, reason_not_to_start, run_unit
 from runner.tasks import task_module
 from runner.tasks.api import Dataset, Task, TaskOptions
 from runner.workspace import Workspace, short_id
@@ -138,13 +138,14 @@ class _Group:
 
     def _one(self, unit: Unit) -> UnitOutcome:
         run = self._run
-        run.reporter.unit_started(unit)
         run.journal.unit_started(unit)
-        if self._method.image is None:
-            evidence = self._import(unit)
-            result = UnitResult(evidence=evidence, started=None, wall_ms_used=0)
-        elif (lack := lack_of(self._method, run.models)) is not None:
+        lack = self._lack()
+        if lack is not None:
             evidence = Evidence(not_started_reason=lack)
+            result = UnitResult(evidence=evidence, started=None, wall_ms_used=0)
+        elif self._method.image is None:
+            run.reporter.unit_started(unit)
+            evidence = self._import(unit)
             result = UnitResult(evidence=evidence, started=None, wall_ms_used=0)
         else:
             result, evidence = self._attempt(unit, self._method.image)
@@ -163,10 +164,17 @@ class _Group:
         run.reporter.unit_finished(record)
         return record
 
+    def _lack(self) -> str | None:
+        """Why the next unit cannot start; asked before anybody is told that it did."""
+        if self._method.image is None:
+            return reason_not_to_start(1, self._run.cancel)  # nothing runs: it has no budget
+        lack = lack_of(self._method, self._run.models)
+        return lack or reason_not_to_start(self._left_ms, self._run.cancel)
+
     def _import(self, unit: Unit) -> Evidence:
         """Take the rows of a precomputed method."""
         run, file = self._run, self._method.imported(unit.dataset)
-        if file is None or run.cancel.cancelled:
+        if file is None:
             return Evidence()
         task, dataset = task_of(run, unit.dataset), run.datasets[unit.dataset]
         with task.unit_scorer(dataset, run.protocol, run.plan.splits) as scorer:
@@ -195,6 +203,7 @@ class _Group:
         try:
             with open_access(method, unit.dataset, given, room.work_dir, user) as access:
                 request = self._request(unit, pin, room, access)
+                run.reporter.unit_started(unit)
                 result = run_unit(run.platform, request, cancel=run.cancel, on_progress=progress)
             evidence = self._harvested(unit, result.evidence, room.out_dir, access)
             writing = evidence.started and not evidence.death_proven

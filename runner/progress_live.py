@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from runner.expectation import as_expected
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.progress_text import (
     RunSummary,
@@ -112,7 +113,7 @@ class LiveReporter:
             line, evidence = self._line(outcome.unit), outcome.evidence
             expected = self._expected.get(outcome.unit.method, Outcome.OK)
             line.state = str(outcome.outcome)
-            line.style = "green" if outcome.outcome is expected else "bold red"
+            line.style = "green" if as_expected(outcome, expected) else "bold red"
             if evidence.rows is not None:
                 line.rows = rows_text(evidence.rows.valid, evidence.rows.expected)
             if evidence.wall_ns is not None:

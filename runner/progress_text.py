@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from runner.expectation import as_expected
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 
 TEXT_CAP = 300  # characters of one reason or note; the whole text is in the bundle
@@ -94,11 +95,14 @@ def expectations(plan: Plan) -> dict[str, Outcome]:
     return {method.name: method.expect for method in plan.methods}
 
 
-def verdict_text(outcome: Outcome, expected: Outcome) -> str:
+def verdict_text(record: UnitOutcome, expected: Outcome) -> str:
     """The outcome, and whether it was the expected one where that is worth saying."""
-    if outcome is expected:
-        return str(outcome) if expected is Outcome.OK else f"{outcome} (as expected)"
-    return str(outcome) if expected is Outcome.OK else f"{outcome} (expected {expected})"
+    outcome = str(record.outcome)
+    if expected is Outcome.OK:
+        return outcome
+    if as_expected(record, expected):
+        return f"{outcome} (as expected)"
+    return f"{outcome} (expected {expected})"
 
 
 def summary_text(summary: RunSummary) -> str:
@@ -117,7 +121,7 @@ def summary_text(summary: RunSummary) -> str:
 def finished_text(outcome: UnitOutcome, expected: Mapping[str, Outcome]) -> str:
     """One line on a unit's end: verdict, rows, time, memory, and the reason unless it is ok."""
     evidence, unit = outcome.evidence, outcome.unit
-    verdict = verdict_text(outcome.outcome, expected.get(unit.method, Outcome.OK))
+    verdict = verdict_text(outcome, expected.get(unit.method, Outcome.OK))
     parts = [f"{unit_label(unit)}: {verdict}"]
     if evidence.rows is not None:
         parts.append(f"rows {rows_text(evidence.rows.valid, evidence.rows.expected)}")

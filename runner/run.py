@@ -25,14 +25,15 @@ from runner.engine.cgroups import open_cgroups
 from runner.engine.clean import sweep
 from runner.engine.usage import Cgroups
 from runner.execute import Execution, execute
+from runner.expectation import as_expected, cut_short
 from runner.host import host_document, read_load
 from runner.imagelock import host_platform, load_locks
 from runner.imports import check_pinned
 from runner.journal import Journal
 from runner.keys import SigningKey, own_keys
 from runner.manifest import RunManifest, imported_paths, load_run_manifest
-from runner.model import ImagePin, Outcome, Plan, Unit, UnitOutcome
-from runner.models import find_models, foreseen, lack_of
+from runner.model import ImagePin, Plan, Unit, UnitOutcome
+from runner.models import find_models, foreseen
 from runner.modules import Module, planned_modules
 from runner.plan import Overrides, build_plan
 from runner.preflight import Ready, preflight
@@ -57,8 +58,6 @@ from runner.tasks.api import Dataset, UnitScores
 from runner.timespan import run_span
 from runner.trust import explicit
 from runner.workspace import UnitFiles, Workspace, result_folder
-
-ENDED_BY_US = frozenset({Outcome.CANCELLED, Outcome.NOT_STARTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,15 +358,12 @@ def _summary(
 ) -> RunSummary:
     plan, models = resolved.plan, resolved.models
     expected = {method.name: method.expect for method in plan.methods}
-    lacking = {method.name for method in plan.methods if lack_of(method, models) is not None}
     foreseen_lack = {method.name for method in plan.methods if foreseen(method, models)}
-    ended = [record for record in outcomes if record.outcome in ENDED_BY_US]
-    surprising = [r for r in outcomes if r.outcome is not expected[r.unit.method]]
+    surprising = [r for r in outcomes if not as_expected(r, expected[r.unit.method])]
     return RunSummary(
         run_id=plan.run_id,
         bundle=str(bundle.path),
-        # Nothing is missing that could have run here.
-        complete=all(record.unit.method in lacking for record in ended),
+        complete=not any(map(cut_short, outcomes)),
         signed=bundle.signed,
         elapsed_ms=elapsed_ns // 1_000_000,
         outcomes=dict(Counter(record.outcome.value for record in outcomes)),

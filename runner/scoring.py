@@ -5,12 +5,14 @@ Both call ``score_run``, over their own way of reading rows; neither trusts a fi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.comparisons import note as comparison_note
 from runner.determinism import determinism_section
+from runner.expectation import cut_short
 from runner.model import Outcome, Plan, Unit, UnitOutcome
 from runner.protocol.load import Protocol
 from runner.results import Scope, ScoredUnit, Section, build_results, failed_unit, interval_note
@@ -123,14 +125,13 @@ def import_notes(plan: Plan) -> list[str]:
 
 def outcome_notes(outcomes: Iterable[UnitOutcome]) -> list[str]:
     """What the results must say about units that ended other than ok."""
-    counts: dict[Outcome, int] = {}
-    for record in outcomes:
-        counts[record.outcome] = counts.get(record.outcome, 0) + 1
+    records = tuple(outcomes)
+    counts = Counter(record.outcome for record in records)
     notes = [
         f"{count} of the planned units ended as {outcome.value}: their scores are null"
         for outcome, count in sorted(counts.items())
         if outcome is not Outcome.OK
     ]
-    if Outcome.CANCELLED in counts or Outcome.NOT_STARTED in counts:
+    if any(map(cut_short, records)):
         notes.append("incomplete: not every planned unit was run to its end")
     return notes

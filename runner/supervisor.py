@@ -20,6 +20,7 @@ from runner.engine import lease
 from runner.engine.api import Engine
 from runner.engine.usage import Cgroups
 from runner.errors import EngineError
+from runner.expectation import BUDGET_SPENT, CANCELLED_BEFORE
 from runner.logs import LogPump
 from runner.model import Evidence
 from runner.progress_text import UnitTick
@@ -84,7 +85,7 @@ def run_unit(
     Never raises for what a method or the engine does: that is evidence. Raises ``StorageError``
     when the folders or logs cannot be prepared, before anything was started.
     """
-    reason = _reason_not_to_start(request, cancel)
+    reason = reason_not_to_start(request.remaining_wall_ms, cancel)
     if reason is not None:
         return UnitResult(
             evidence=Evidence(not_started_reason=reason), started=None, wall_ms_used=0
@@ -96,12 +97,11 @@ def run_unit(
     return attempt.result()
 
 
-def _reason_not_to_start(request: UnitRequest, cancel: CancelToken) -> str | None:
+def reason_not_to_start(remaining_wall_ms: int, cancel: CancelToken) -> str | None:
+    """Return why a unit cannot have its turn; None when it can."""
     if cancel.cancelled:
-        return "the run was cancelled before this unit's turn"
-    if request.remaining_wall_ms <= 0:
-        return "earlier units of this repeat used up the method's wall budget"
-    return None
+        return f"{CANCELLED_BEFORE}this unit's turn"
+    return BUDGET_SPENT if remaining_wall_ms <= 0 else None
 
 
 class _Attempt:
@@ -174,7 +174,7 @@ class _Attempt:
             return False
         self._pump = LogPump(container.attach(), self._files.stdout, self._files.stderr)
         if self._cancel.cancelled:
-            self._note(not_started_reason="the run was cancelled before the container started")
+            self._note(not_started_reason=f"{CANCELLED_BEFORE}the container started")
             return False
         self._started_ns = container.start(self._words)
         self._started = self._clock.utc_stamp()
