@@ -37,10 +37,11 @@ from runner.metrics.direction import lower_is_better
 from runner.protocol.load import Protocol
 from runner.registry_entry import COPIES, ENTRY, ENTRY_SCHEMA, Entry, read_entry
 from runner.results import competition_ranks
+from runner.schema_faults import suggest
 from runner.trust import Trust
 from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 
-__all__ = ["AddRequest", "Entry", "Registry", "compare_entries", "read_entry"]
+__all__ = ["AddRequest", "AlreadyKept", "Entry", "Registry", "compare_entries", "read_entry"]
 
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -57,6 +58,19 @@ class AddRequest:
     signatures: Path | None = None
 
 
+class AlreadyKept(StorageError):
+    """The registry has the bundle already; ``entry`` is what it has, and holds together."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(
+            "storage.occupied",
+            "the registry has this bundle already",
+            fix="nothing need be done",
+            where=Where(file=str(entry.folder)),
+        )
+        self.entry = entry
+
+
 class Registry:
     """The directory; made when the first bundle is added. ``trust`` is whose signatures are checked
     when entries are read; None: nobody's, and they say so."""
@@ -67,7 +81,7 @@ class Registry:
 
     def add(self, request: AddRequest) -> Entry:
         """Verify a bundle with its labels and keep it. Raises ``BundleError`` for one that does not
-        verify in every figure, ``StorageError`` for one that is there already."""
+        verify in every figure, ``AlreadyKept`` for one that is there and intact."""
         report = verify_bundle(
             VerifyRequest(
                 bundle=request.bundle,
@@ -81,12 +95,7 @@ class Registry:
         sha256 = _admitted(report, request.bundle)
         folder = self._folder / request.protocol.protocol_id.rpartition(":")[2] / sha256
         if folder.exists():
-            raise StorageError(
-                "storage.occupied",
-                "the registry has this bundle already",
-                fix="nothing need be done",
-                where=Where(file=str(folder)),
-            )
+            raise AlreadyKept(read_entry(folder, request.trust))
         self._keep(request, report, folder)
         return read_entry(folder, request.trust)
 
@@ -154,7 +163,8 @@ class Registry:
 def compare_entries(entries: Sequence[Entry], *, split: str) -> list[dict[str, Any]]:
     """Return the aggregate rows of several bundles on one split, ranked together.
 
-    Raises ``UsageError`` for bundles of different protocols: a name alone makes nothing comparable.
+    Raises ``UsageError`` for bundles of different protocols, a name alone makes nothing comparable,
+    and for a split that none of them has.
     """
     protocols = {entry.protocol_id for entry in entries}
     if len(protocols) > 1:
@@ -162,6 +172,13 @@ def compare_entries(entries: Sequence[Entry], *, split: str) -> list[dict[str, A
             "registry.cross-protocol",
             f"bundles of {len(protocols)} protocols: {', '.join(sorted(protocols))}",
             fix="compare runs of one protocol; another id is another benchmark, whatever its name",
+        )
+    splits = sorted({row["split"] for entry in entries for row in entry.results["aggregate"]})
+    if split not in splits:
+        raise UsageError(
+            "registry.unknown-split",
+            f"none of these bundles has figures on split {split!r}{suggest(split, splits)}",
+            fix=f"use one of: {', '.join(splits)}",
         )
     tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in entries:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from runner.bundle.archive import export_archive
 from runner.bundle.durable import make_directory, put_file
@@ -10,13 +13,14 @@ from runner.bundle.read import open_bundle
 from runner.commands.output import emit, table
 from runner.commands.running import signing_key
 from runner.commands.verifying import signatures_of, trust_of
-from runner.errors import EXIT_OK, UsageError
+from runner.errors import EXIT_OK, UsageError, Where
 from runner.keys import default_public_path
 from runner.merge import MergeRequest
 from runner.merge import merge as merge_bundles
 from runner.protocol.load import load_protocol
-from runner.registry import AddRequest, Registry, compare_entries
-from runner.registry_entry import CHECKED
+from runner.registry import AddRequest, AlreadyKept, Registry, compare_entries
+from runner.registry_entry import CHECKED, Entry
+from runner.schema_faults import suggest
 from runner.trust import Trust, explicit
 from runner.verify.bundle import locate
 
@@ -53,23 +57,25 @@ def merge(arguments: Namespace) -> int:
 
 def registry_add(arguments: Namespace) -> int:
     """Verify a bundle with its labels and keep it."""
-    entry = Registry(arguments.registry).add(
-        AddRequest(
-            bundle=locate(arguments.bundle),
-            protocol=load_protocol(arguments.protocol),
-            data_root=arguments.data_root,
-            trust=trust_of(arguments),
-            signatures=signatures_of(arguments.bundle),
-        )
+    request = AddRequest(
+        bundle=locate(arguments.bundle),
+        protocol=load_protocol(arguments.protocol),
+        data_root=arguments.data_root,
+        trust=trust_of(arguments),
+        signatures=signatures_of(arguments.bundle),
     )
-    text = f"added {entry.name}, bundle sha256:{entry.bundle_sha256}"
+    try:
+        entry, done = Registry(arguments.registry).add(request), "added"
+    except AlreadyKept as kept:
+        entry, done = kept.entry, "already there, as it was added:"
+    text = f"{done} {entry.name}, bundle sha256:{entry.bundle_sha256}"
     emit(arguments, entry.as_dict(), f"{text}\n  under protocol {entry.protocol_id}")
     return EXIT_OK
 
 
 def registry_list(arguments: Namespace) -> int:
     """List what is kept, by protocol."""
-    entries = _registry(arguments).entries(arguments.protocol_id)
+    entries = _entries(arguments)
     rows = [
         (
             entry.benchmark,
@@ -83,7 +89,8 @@ def registry_list(arguments: Namespace) -> int:
         for entry in entries
     ]
     head = ("benchmark", "protocol", "bundle", "run", "signed by", "signature", "methods")
-    emit(arguments, {"entries": [entry.as_dict() for entry in entries]}, table(head, rows))
+    text = table(head, rows) or f"no bundle is kept in {arguments.registry}"
+    emit(arguments, {"entries": [entry.as_dict() for entry in entries]}, text)
     return EXIT_OK
 
 
@@ -92,6 +99,8 @@ def registry_compare(arguments: Namespace) -> int:
     registry = _registry(arguments)
     entries = [registry.find(prefix) for prefix in arguments.bundles]
     rows = compare_entries(entries, split=arguments.split)
+    if arguments.metric is not None:
+        rows = _of_metric(rows, arguments.metric)
     lines = [
         (
             row["task"],
@@ -102,7 +111,6 @@ def registry_compare(arguments: Namespace) -> int:
             row["bundle"][:12],
         )
         for row in rows
-        if arguments.metric in (None, row["metric"])
     ]
     head = ("task", "metric", "rank", "method", f"score on {arguments.split}", "bundle")
     unsure = "".join(
@@ -114,11 +122,22 @@ def registry_compare(arguments: Namespace) -> int:
     return EXIT_OK
 
 
+def _of_metric(rows: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    known = sorted({row["metric"] for row in rows})
+    if metric not in known:
+        raise UsageError(
+            "registry.unknown-metric",
+            f"none of these bundles has metric {metric!r}{suggest(metric, known)}",
+            fix=f"use one of: {', '.join(known)}",
+        )
+    return [row for row in rows if row["metric"] == metric]
+
+
 def leaderboard(arguments: Namespace) -> int:
     """Write the leaderboard of a registry: a page, and its rows as CSV and JSON."""
     from runner.report.leaderboard import as_csv, as_html, as_json, rows_of
 
-    entries = _registry(arguments).entries(arguments.protocol_id)
+    entries = _entries(arguments)
     rows = rows_of(entries)
     make_directory(arguments.out)
     written = []
@@ -135,13 +154,38 @@ def leaderboard(arguments: Namespace) -> int:
     return EXIT_OK
 
 
+def _entries(arguments: Namespace) -> list[Entry]:
+    """What the registry keeps, or keeps of one protocol; ``UsageError`` for one that it has not."""
+    registry = _registry(arguments)
+    found = registry.entries(arguments.protocol_id)
+    if not found and arguments.protocol_id and (kept := registry.entries()):
+        known = ", ".join(sorted({entry.protocol_id for entry in kept}))
+        raise UsageError(
+            "registry.unknown-protocol",
+            f"no bundle of protocol {arguments.protocol_id!r} in {arguments.registry}",
+            fix=f"use the first digits of one of: {known}",
+        )
+    return found
+
+
 def _registry(arguments: Namespace) -> Registry:
     """The registry, read by the trust file, the key named or your own key; without any of them no
     signature is checked, and what is written says so."""
-    arguments.bundle = arguments.registry  # what a trust file may not lie in
+    folder: Path = arguments.registry
+    if not folder.is_dir():
+        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        near = suggest(folder.name, sorted(path.name for path in beside if path.is_dir()))
+        raise UsageError(
+            "registry.missing",
+            f"there is no registry{near}",
+            fix="name its folder: --registry DIR (make: REGISTRY=DIR); `sealbench registry add` "
+            "makes one",
+            where=Where(file=str(folder)),
+        )
+    arguments.bundle = folder  # what a trust file may not lie in
     arguments.allow_unsigned = False
     named = arguments.trust is not None or arguments.key is not None
     trust: Trust | None = None
     if named or default_public_path().exists():
         trust = trust_of(arguments)
-    return Registry(arguments.registry, trust)
+    return Registry(folder, trust)

@@ -24,7 +24,7 @@ from runner.canonical import canonical_bytes
 from runner.cli import main
 from runner.errors import EXIT_OK, BundleError, StorageError, UsageError
 from runner.keys import SigningKey
-from runner.registry import AddRequest, Registry, compare_entries
+from runner.registry import AddRequest, AlreadyKept, Registry, compare_entries
 from runner.registry_entry import CHECKED, ENTRY_SCHEMA, UNCHECKED
 from runner.report.leaderboard import as_csv, as_html, as_json, rows_of
 from runner.trust import KeyRole, KeyStatus, Trust, TrustedKey, explicit
@@ -89,8 +89,47 @@ def test_entries_are_kept_by_protocol_and_digest(made: Bench, registry: Registry
 
 
 def test_a_bundle_enters_once(made: Bench, parts: dict[str, Path], registry: Registry) -> None:
-    with pytest.raises(StorageError, match="already"):
+    with pytest.raises(AlreadyKept, match="already") as caught:
         registry.add(_adding(made, parts["first"]))
+    assert caught.value.entry.name == "first"
+
+
+def test_adding_a_bundle_twice_is_no_failure(
+    made: Bench, parts: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text(KEY.public.pem)
+    again = ["registry", "add", str(parts["second"]), "--registry", str(tmp_path / "kept")]
+    again += ["--protocol", str(made.protocol_path), "--data-root", str(made.data_root)]
+    again += ["--key", str(key)]
+    for told in ("added second", "already there, as it was added: second"):
+        assert main(again) == EXIT_OK
+        assert capsys.readouterr().out.startswith(told)
+    next((tmp_path / "kept").glob("*/*/plan.json")).write_text("{}")
+    assert main(again) == BundleError.exit_code
+
+
+def test_what_a_registry_does_not_have_is_said(
+    made: Bench, registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, digest = str(made.folder / "registry"), registry.entries()[0].bundle_sha256
+    (tmp_path / "empty").mkdir()
+    compare = ("registry", "compare", digest)
+    for command, code, words in (
+        (("registry", "list", "--registry", f"{folder}y"), "missing", "mean 'registry'?"),
+        (("leaderboard", "--registry", f"{folder}y"), "missing", "mean 'registry'?"),
+        (("registry", "list", "--registry", folder, "--protocol-id", "ffff"),
+            "unknown-protocol", made.protocol.protocol_id),
+        ((*compare, "--registry", folder, "--split", "tst"), "unknown-split", "mean 'test'?"),
+        ((*compare, "--registry", folder, "--split", "test", "--metric", "aurc"),
+            "unknown-metric", "mean 'auroc'?"),
+    ):  # fmt: skip
+        assert main([*command]) == UsageError.exit_code
+        told = capsys.readouterr().err
+        assert f"[registry.{code}]" in told
+        assert words in told
+    assert main(["registry", "list", "--registry", str(tmp_path / "empty")]) == EXIT_OK
+    assert capsys.readouterr().out.startswith("no bundle is kept in")
 
 
 def test_who_dies_while_adding_leaves_no_entry_and_can_add_again(
