@@ -37,13 +37,13 @@ def verified(arguments: Namespace) -> VerifyReport:
     with ExitStack() as stack:
         folder = bundle_folder(arguments, stack)
         trust = trust_of(arguments)
-        protocol_id: str | None = None
-        protocol: Protocol | None = None
         if arguments.protocol is not None:
             protocol_id, protocol = expected_protocol(arguments.protocol)
-        if protocol is None and (protocol_id is None or arguments.data_root is not None):
+        else:
+            protocol = _own_protocol(folder, trust, arguments.allow_unsigned)
+            protocol_id = protocol.protocol_id
+        if protocol is None and arguments.data_root is not None:
             own = _own_protocol(folder, trust, arguments.allow_unsigned)
-            protocol_id = protocol_id or own.protocol_id
             protocol = own if own.protocol_id == protocol_id else None
         found = verify_bundle(
             VerifyRequest(
