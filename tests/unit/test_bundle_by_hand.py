@@ -36,6 +36,7 @@ def by_hand(bundle: Path, *, key: bytes | None = None, protocol_id: str = PROTOC
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert ("every file is listed" in done.stdout) is (done.returncode == 0), done.stderr
+    assert done.stderr.count("FAILED: ") == (done.returncode != 0), done.stderr
     return done.returncode == 0
 
 
@@ -53,12 +54,22 @@ def test_another_key_or_protocol_does_not(bundle: Path) -> None:
     assert not by_hand(bundle, protocol_id="sha256:" + "99" * 32)
 
 
+def test_what_does_not_hold_is_named(bundle: Path) -> None:
+    pem, other = bundle.parent / "key.pem", "sha256:" + "99" * 32
+    pem.write_text(KEY.public.pem)
+    command = ["sh", str(SCRIPT), str(bundle), str(pem), other]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert f"FAILED: it was signed for another protocol than {other}" in done.stderr
+
+
 def test_nothing_to_verify_is_no_success(bundle: Path, tmp_path: Path) -> None:
     assert not by_hand(bundle.parent / "none")
     assert not by_hand(bundle, key=b"no key")
     for arguments in ([], [str(bundle)], [str(bundle), str(tmp_path / "none.pem"), PROTOCOL_ID]):
-        done = subprocess.run(["sh", str(SCRIPT), *arguments], check=False, capture_output=True)
+        command = ["sh", str(SCRIPT), *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode != 0
+        assert done.stderr.count("FAILED: ") == 1
 
 
 def flip(name: str) -> Callable[[Path], None]:
