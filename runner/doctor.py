@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -218,13 +218,25 @@ def _images(engine: Engine, info: EngineInfo, machine: Machine) -> list[Finding]
             findings.append(_warn(f"image {name}", text, fix))
         else:
             findings.append(_ok(f"image {name}", entry.image_id[:19]))
-    if any(finding.status is Status.MISSING for finding in findings):
-        findings.append(_builder(machine))
-    return findings
+    lacking = [finding for finding in findings if finding.status is Status.MISSING]
+    if not lacking:
+        return findings
+    known = {**locks.published.methods, **locks.local.methods}
+    runnable = {f"image {name}" for name, methods in known.items() if methods}
+    if runnable <= {one.name for one in lacking}:  # nothing could run at all
+        return [*findings, _builder(machine)]
+    optional = [_optional(one) if one in lacking else one for one in findings]
+    builder = _builder(machine)
+    return [*optional, replace(builder, status=Status.WARN) if builder.fix else builder]
+
+
+def _optional(lacking: Finding) -> Finding:
+    """An image that no run here has needed so far: `make run` builds it for one that does."""
+    return _warn(lacking.name, "not built (built when a manifest needs it)", lacking.fix)
 
 
 def _builder(machine: Machine) -> Finding:
-    """Asked only when something has to be built."""
+    """Asked only when something may have to be built."""
     if machine.find_tool("mmdebstrap"):
         return _ok("mmdebstrap", "found; it makes the base image")
     return _missing(

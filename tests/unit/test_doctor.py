@@ -185,6 +185,36 @@ def test_an_image_that_is_not_there_asks_for_the_builder(machine: Machine) -> No
     assert one(diagnose(bare), "mmdebstrap").fix == "apt-get install mmdebstrap"
 
 
+def test_images_that_nothing_has_needed_so_far_do_not_stand_in_the_way(machine: Machine) -> None:
+    document = json.loads(lock(ID_A))
+    document["images"]["code"] = {"linux/amd64": {"image_id": ID_B}}
+    document["images"]["dense"] = {"linux/arm64": {"image_id": ID_B}}
+    document["methods"] |= {"code": {"gst": METHOD}, "dense": {"vectors": METHOD}}
+    machine.published_lock.write_text(json.dumps(document), encoding="ascii")
+    findings = diagnose(machine)
+    assert is_ready(findings)
+    assert one(findings, "image lexical").status is Status.OK
+    for name in ("code", "dense"):
+        found = one(findings, f"image {name}")
+        assert (found.status, found.detail) == (
+            Status.WARN,
+            "not built (built when a manifest needs it)",
+        )
+        assert found.fix.endswith(f"sealbench images build {name}")
+    bare = diagnose(replace(machine, find_tool=lambda _: None))
+    assert is_ready(bare)
+    assert one(bare, "mmdebstrap").status is Status.WARN
+    # Without any image that has methods nothing runs, and that is said.
+    document["images"]["base"] = {"linux/amd64": {"image_id": ID_A}}
+    document["images"]["lexical"] = {"linux/amd64": {"image_id": ID_B}}
+    document["methods"]["base"] = {}
+    machine.published_lock.write_text(json.dumps(document), encoding="ascii")
+    findings = diagnose(machine)
+    assert one(findings, "image base").status is Status.OK
+    assert not is_ready(findings)
+    assert not is_ready(diagnose(replace(machine, open_engine=lambda: FakeEngine(images=[]))))
+
+
 def test_an_image_for_another_platform(machine: Machine) -> None:
     info = replace(FAKE_INFO, architecture="arm64")
     findings = diagnose(replace(machine, open_engine=lambda: FakeEngine(info=info)))
