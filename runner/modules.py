@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner.canonical import canonical_bytes, digest_of
@@ -116,6 +116,11 @@ def problem_of(module: Module) -> tuple[str, str, str] | None:
     if len(names) > MAX_FILES or sum(len(file.data) for file in module.files) > MAX_BYTES:
         message = f"a module has at most {MAX_FILES} files and {MAX_BYTES} bytes together"
         return "module-size", message, "leave out what the method does not need, or make an image"
+    folders = {str(above) for name in names for above in PurePosixPath(name).parents}
+    unread = any(_LEFT_BEHIND in name.split("/") for name in names)
+    if unread or len({*names, *folders}) < len(names) + len(folders):
+        message = "its files could not lie in one folder, or be read from it"  # a bundle may say so
+        return "module-name", message, "give every file a name of its own"
     return next(filter(None, map(_file_problem, module.files)), None)
 
 

@@ -17,12 +17,21 @@ from runner.canonical import canonical_bytes, sha256_label
 from runner.check import check_manifest
 from runner.compare import Verdict
 from runner.engine.fake import Script
-from runner.errors import DataError, KeyError_, ManifestError, SealbenchError
+from runner.errors import BundleError, DataError, KeyError_, ManifestError, SealbenchError
 from runner.imagelock import load_locks
 from runner.manifest import load_freeze_manifest, load_run_manifest
 from runner.merge import MergeRequest, merge
 from runner.model import Outcome, Plan
-from runner.modules import MAX_BYTES, MAX_FILES, planned_modules, read_module
+from runner.modules import (
+    ENTRY,
+    MAX_BYTES,
+    MAX_FILES,
+    Module,
+    ModuleFile,
+    load_sealed,
+    planned_modules,
+    read_module,
+)
 from runner.plan import build_plan, try_plan
 from runner.protocol.freeze import freeze
 from runner.verify.bundle import VerifyRequest, verify_bundle
@@ -432,6 +441,15 @@ def test_a_changed_module_does_not_verify_though_it_is_signed_anew(
     assert report.intact.holds is False
     assert any(fault.file.endswith(file) for fault in report.faults), report.faults
     assert len(report.faults) <= 2
+
+
+@pytest.mark.parametrize("names", ["method.py", "a.py a.py/b.py", "__pycache__/a.py"])
+def test_a_sealed_module_that_no_folder_could_have_is_refused(names: str) -> None:
+    described = sorted([*names.split(), ENTRY])
+    files = [ModuleFile(name=name, data=b"%d" % at) for at, name in enumerate(described)]
+    module = Module(files=tuple(files))
+    with pytest.raises(BundleError, match="could not lie in one folder"):
+        load_sealed(module.digest, dict(module.sealed()).__getitem__)
 
 
 def test_merged_runs_keep_the_modules(tmp_path: Path) -> None:
