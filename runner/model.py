@@ -205,6 +205,7 @@ class RowsReport:
     faults: tuple[RowFault, ...] = ()  # the first 100
     fault_count: int = 0
     whole: bool = True
+    first_error: str | None = None  # the first of these errors, printable and shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

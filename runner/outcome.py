@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.model import Evidence, Limits, Outcome, RowsReport
-from runner.progress_text import duration_text, printable, size_text
+from runner.progress_text import duration_text, printable, row_errors_text, size_text
 from runner.rows.faults import MAX_BAD_LINES
 
 MAX_REASON = 500
@@ -243,7 +243,7 @@ def _rows(evidence: Evidence) -> str:
     if rows.fault_count:
         parts.append(_bad_lines(rows))
     if rows.errors:
-        parts.append(f"{rows.errors} with the method's own error")
+        parts.append(row_errors_text(evidence))
     return ", ".join(parts)
 
 

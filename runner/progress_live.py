@@ -120,7 +120,8 @@ class LiveReporter:
                 line.clock = duration_text(evidence.wall_ns / 1e6)
             if evidence.peak_memory_bytes is not None:
                 line.memory = f"peak {size_text(evidence.peak_memory_bytes)}"
-            if outcome.outcome is not Outcome.OK or expected is not Outcome.OK:
+            errors = evidence.rows is not None and evidence.rows.errors > 0
+            if outcome.outcome is not Outcome.OK or expected is not Outcome.OK or errors:
                 # A reason is a sentence: it stands above the table, where nothing cuts it.
                 self._print(finished_text(outcome, self._expected))
             self._draw(now=True)

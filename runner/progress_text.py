@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.expectation import as_expected
-from runner.model import Outcome, Plan, Unit, UnitOutcome
+from runner.model import Evidence, Outcome, Plan, Unit, UnitOutcome
+from runner.rows.faults import NO_RESULT
 
 TEXT_CAP = 300  # characters of one reason or note; the whole text is in the bundle
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -90,6 +91,25 @@ def rows_text(done: int | None, planned: int | None) -> str:
     return shown if planned is None else f"{shown}/{planned}"
 
 
+def row_errors_text(evidence: Evidence) -> str:
+    """``3 with the method's own error, first: ValueError: ...``, or that an imported file left
+    them out; nothing where no row has an error."""
+    rows = evidence.rows
+    if rows is None or not rows.errors:
+        return ""
+    if left_out(evidence):
+        return f"{rows.errors} left out by the file"
+    own = f"{rows.errors} with the method's own error"
+    return own if rows.first_error is None else f"{own}, first: {printable(rows.first_error)}"
+
+
+def left_out(evidence: Evidence) -> bool:
+    """Whether the errors of imported rows are ours: a file that can say nothing of a query that
+    found nothing leaves it out. Such a file has no errors of its own."""
+    rows = evidence.rows
+    return evidence.imported is not None and rows is not None and rows.first_error == NO_RESULT
+
+
 def expectations(plan: Plan) -> dict[str, Outcome]:
     """Return method name -> the outcome that its author expects."""
     return {method.name: method.expect for method in plan.methods}
@@ -125,6 +145,8 @@ def finished_text(outcome: UnitOutcome, expected: Mapping[str, Outcome]) -> str:
     parts = [f"{unit_label(unit)}: {verdict}"]
     if evidence.rows is not None:
         parts.append(f"rows {rows_text(evidence.rows.valid, evidence.rows.expected)}")
+    if (errors := row_errors_text(evidence)) and outcome.outcome is Outcome.OK:
+        parts.append(errors)  # the reason of any other outcome says it
     if evidence.wall_ns is not None:
         parts.append(duration_text(evidence.wall_ns / 1e6))
     if evidence.peak_memory_bytes is not None:

@@ -58,7 +58,7 @@ def outcome_line(outcome: UnitOutcome) -> bytes:
 
 def evidence_record(evidence: Evidence) -> dict[str, Any]:
     """Return every field of the evidence as plain JSON values; ``imported`` and ``network`` only
-    where they are, and ``whole`` of rows only where they are not."""
+    where they are, and so is ``first_error`` of rows; ``whole`` only where they are not."""
     record = _plain(evidence)
     if evidence.imported is None:
         del record["imported"]
@@ -72,6 +72,8 @@ def evidence_record(evidence: Evidence) -> dict[str, Any]:
         record["rows"] = {**_plain(evidence.rows), "faults": faults}
         if evidence.rows.whole:
             del record["rows"]["whole"]
+        if evidence.rows.first_error is None:
+            del record["rows"]["first_error"]
     return record
 
 

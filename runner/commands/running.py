@@ -29,6 +29,7 @@ from runner.progress import Mode, make_reporter
 from runner.report.boundary import boundary_line, freeze_notes
 from runner.report.fused import fused_notes
 from runner.report.latency import HEAD, coverage, measured
+from runner.report.unscored import null_reasons, row_errors
 from runner.report.words import (
     beyond_tests,
     imported_in,
@@ -157,11 +158,15 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
             head = ("rank", "method", scored_head(metric, split), "95 % interval", "outcome")
             parts.append(table((*head, "beside the first"), rows))
             remarks = [] if documents is None else freeze_notes(documents, split)
+            remarks += null_reasons(result.results, task, split, metric)
             remarks += [*missing_intervals(found), *two_means(result.results, split, metric)]
             remarks += fused_notes(resolved.plan.methods, result.results, split, metric)
             remarks += beyond_tests(result.results, task, split, metric)
             parts.append("".join(f"{text}\n" for text in remarks))
     parts.append(_failures(result))
+    tasks = {dataset.name: dataset.task for dataset in protocol.datasets}
+    short = row_errors(result.outcomes, tasks, result.results)
+    parts.append("".join(f"{text}\n" for text in short))
     parts.append(_latencies(result))
     varying = list(nondeterministic_lines(result.results, protocol.primary_metric))
     parts.append("\n".join(varying) + "\n" if varying else "")

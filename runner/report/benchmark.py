@@ -17,6 +17,7 @@ from runner.report.differences import differences
 from runner.report.facts import chance_notes, latency_table
 from runner.report.fused import fused_notes
 from runner.report.page import Cell, Html, Section, code, figure, page, paragraph, table
+from runner.report.unscored import null_reasons, row_errors
 from runner.report.view import MAX_DRAWN, View
 from runner.report.words import (
     better_word,
@@ -274,9 +275,10 @@ def _outcomes(documents: Documents) -> list[Section]:
     imported = imported_in(documents.results)
     failed = [record for record in documents.outcomes if record.outcome.value != "ok"]
     total = len(documents.outcomes)
+    short = [paragraph(f"{text}.") for text in _short(documents)]
     if not failed:
         text = "The one unit ended as ok." if total == 1 else f"All {total} units ended as ok."
-        return [Section(title="Outcomes", parts=[paragraph(text)])]
+        return [Section(title="Outcomes", parts=[paragraph(text), *short])]
     cells = [
         (
             titled(r.unit.method, imported),
@@ -289,7 +291,18 @@ def _outcomes(documents: Documents) -> list[Section]:
     ]
     head = ("method", "dataset", "repeat", "outcome", "why")
     text = f"{len(failed)} of {total} units did not end as ok. Their scores are null, never 0."
-    return [Section(title="Outcomes", parts=[paragraph(text), table(head, cells)])]
+    return [Section(title="Outcomes", parts=[paragraph(text), table(head, cells), *short])]
+
+
+def _short(documents: Documents) -> list[str]:
+    """What falls short although its unit ended as ok."""
+    protocol, results = documents.protocol, documents.results
+    tasks = {dataset.name: dataset.task for dataset in protocol.datasets}
+    sentences = row_errors(documents.outcomes, tasks, results)
+    for task in protocol.tasks:
+        for split in documents.plan.splits:
+            sentences += null_reasons(results, task, split, protocol.primary_metric_of(task))
+    return sentences
 
 
 def _methods(documents: Documents) -> Section:

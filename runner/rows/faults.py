@@ -10,6 +10,8 @@ FAULTS_KEPT = 100
 #: costs more than reading a valid one, and a gigabyte can hold a billion lines.
 MAX_BAD_LINES = 20_000
 MAX_BAD_BYTES = 64 << 20
+#: The error of a row that is made for a query of which an imported file says nothing.
+NO_RESULT = "the imported file has no result for this query"
 
 
 class RowRefused(Exception):

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Generic, Protocol, TypeVar, cast
 
 from runner import schemas
 from runner.model import RowsReport
+from runner.progress_text import printable
 from runner.rows.faults import FaultLog, RowRefused
 from runner.rows.retrieval import MAX_RANKING, RetrievalIds, RetrievalRow, RetrievalRows
 from runner.schema_faults import shown
@@ -42,6 +43,7 @@ MAX_OPENINGS, MAX_COMMAS = MAX_RANKING + 2, 2 * MAX_RANKING + 3
 COUNTED_FROM_BYTES = 1 << 20
 #: What is wrong with longer lines is said in general: the reference takes 1 us a byte.
 MAX_EXPLAINED_BYTES = 1 << 16
+MAX_FIRST_ERROR = 200
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 4096
 READ_BUFFER = 1 << 20
@@ -149,6 +151,7 @@ class _Reader(Generic[RowT]):
         self._keys = _Keys(checker)
         self._number = 0  # of the current line
         self._errors = 0
+        self._first_error: str | None = None
         self._valid = 0
         self._in_long_line = False
         self._good: list[bytes] = []  # the valid lines of the current block,
@@ -181,7 +184,10 @@ class _Reader(Generic[RowT]):
                     return
             else:
                 self._good.append(line)
-                self._errors += row[-1] is not None
+                if row[-1] is not None:
+                    self._errors += 1
+                    if self._first_error is None:
+                        self._first_error = printable(row[-1], MAX_FIRST_ERROR)
                 if keep:
                     self._rows.append(row)
             if self._pending >= BLOCK_BYTES or self._held >= BLOCK_ROWS:
@@ -201,6 +207,7 @@ class _Reader(Generic[RowT]):
                 faults=tuple(self._log.kept),
                 fault_count=self._log.count,
                 whole=not self._log.exhausted,
+                first_error=self._first_error,
             ),
             lines=self._number,
         )

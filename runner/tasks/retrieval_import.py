@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.faults import NO_RESULT, FaultLog, RowRefused
 from runner.rows.read import file_lines
 from runner.strict_json import strict_loads
 from runner.tasks.code_collection import Collection
@@ -19,7 +19,6 @@ from runner.trec import trec_to_rows
 
 #: BEIR's JSON is parsed whole, at several times its size in memory. A TREC run is streamed.
 MAX_JSON_BYTES = 512 << 20
-NO_RESULT = "the imported file has no result for this query"
 #: MTEB puts these beside the results; what else is there are subsets of a task.
 _MTEB_META = "mteb_model_meta"
 _RANKING = b',"ranking":'

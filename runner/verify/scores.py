@@ -202,6 +202,9 @@ def _row_faults(record: UnitOutcome, report: RowsReport | None) -> Iterator[Faul
             f"the outcome record says {said.valid} and {said.errors}"
         )
         yield Fault(file=place, code="bundle.rows", message=message)
+    if said.first_error not in (None, report.first_error):
+        message = "the outcome record gives another first error than the rows"
+        yield Fault(file=place, code="bundle.rows", message=message)
 
 
 def _key_faults(documents: Documents, record: UnitOutcome, keys: list[str]) -> Iterator[Fault]:

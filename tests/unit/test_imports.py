@@ -16,7 +16,7 @@ from runner.errors import DataError, EngineError, ManifestError
 from runner.imports import digest_file
 from runner.model import Outcome
 from runner.progress import make_reporter
-from runner.rows.faults import FaultLog, RowRefused
+from runner.rows.faults import NO_RESULT, FaultLog, RowRefused
 from runner.run import Host, RunOptions, RunResult, run_manifest
 from runner.signals import CancelToken
 from runner.tasks import retrieval_import
@@ -86,7 +86,7 @@ def test_a_query_without_results_counts_as_one_that_found_nothing(
     for data in (trec(results), json.dumps(results).encode()):
         rows, _ = rows_of(dataset, data)
         assert rows[left_out]["ranking"] == []
-        assert rows[left_out]["error"] == retrieval_import.NO_RESULT
+        assert rows[left_out]["error"] == NO_RESULT
 
 
 @pytest.mark.parametrize("data", [b"", b"other Q0 d 1 1.0 t\n", b'{"other": {"d": 1.0}}'])
