@@ -90,3 +90,26 @@ def test_no_lock_names_a_host(tmp_path: Path) -> None:
         assert "://" not in path.read_text(), path
         if path.suffix == ".json":
             assert json.loads(path.read_text())["schema"].startswith("sealbench/")
+
+
+def test_shipped_methods_state_how_they_search_and_what_their_times_cover() -> None:
+    """All but floors, which search nothing, and methods whose author is somebody else."""
+    recipes = {name: load_recipe(IMAGES_FOLDER, name) for name in recipe_names(IMAGES_FOLDER)}
+    methods = {
+        (image, name): method
+        for image, recipe in recipes.items()
+        for name, method in recipe.methods.items()
+        if image != "failures"
+    }
+    for (image, name), method in methods.items():
+        assert LOCK.methods[image][name].declares == method.declares
+    silent = {key for key, method in methods.items() if not method.declares}
+    assert silent == {
+        ("code", "custom"),
+        ("expertise", "constant"),
+        ("expertise", "random"),
+        ("llm", "llm"),
+    }
+    timed = {key: m for key, m in methods.items() if "retrieval" in m.tasks and key not in silent}
+    untold = [key for key, m in timed.items() if not {"warm_up", "latency"} <= m.declares.keys()]
+    assert untold == []
