@@ -72,12 +72,16 @@ def create_file(path: Path, mode: int = FILE_MODE) -> int:
 def write_new(path: Path, data: bytes, mode: int = FILE_MODE) -> None:
     """Create a file with these bytes and fsync it; ``StorageError`` when it exists."""
     with storage_errors(path):
-        descriptor = create_file(path, mode)
-        try:
-            write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _write_new(path, data, mode)
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    descriptor = create_file(path, mode)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(path: Path, mode: int = DIRECTORY_MODE) -> None:
@@ -119,7 +123,8 @@ def put_file(path: Path, data: bytes, mode: int = FILE_MODE, *, replace: bool = 
     """
     temporary = path.with_name(f".partial-{path.name}-{secrets.token_hex(4)}")
     try:
-        write_new(temporary, data, mode)
+        with storage_errors(path):  # the name that was asked for, not the temporary one
+            _write_new(temporary, data, mode)
         if replace:
             with storage_errors(path):
                 temporary.replace(path)

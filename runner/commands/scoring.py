@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.commands.running import run_and_tell
+from runner.imports import open_import
 from runner.manifest import RunManifest, parse_run_manifest
 from runner.protocol.load import load_protocol
 from runner.protocol.splits import ALL
@@ -27,12 +28,13 @@ def manifest_of(arguments: Namespace) -> RunManifest:
     It names files without their folders: a bundle tells nothing of the machine.
     """
     file, protocol = Path(arguments.file), arguments.protocol
+    loaded = load_protocol(protocol)
     name = arguments.name or display_name(file.name)
     fields = {
         "schema": "sealbench/run/v1",
         "name": name,
         "protocol": protocol.name,
-        "protocol_id": load_protocol(protocol).protocol_id,
+        "protocol_id": loaded.protocol_id,
         "splits": arguments.split or [ALL],
     }
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
@@ -40,6 +42,8 @@ def manifest_of(arguments: Namespace) -> RunManifest:
     lines += [f"    precomputed: {json.dumps(file.name, ensure_ascii=False)}"]
     manifest = parse_run_manifest(("\n".join(lines) + "\n").encode(), Path("score.yaml"))
     methods = tuple(replace(method, precomputed=file) for method in manifest.methods)
+    for dataset in loaded.datasets:  # told by the path given: nobody wrote the manifest above
+        open_import(methods[0].imported_path(dataset.name)).close()
     return replace(manifest, protocol=protocol, methods=methods)
 
 

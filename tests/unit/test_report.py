@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.cli import main
-from runner.errors import EXIT_OK, BundleError, DataError, UsageError
+from runner.errors import EXIT_OK, BundleError, DataError, StorageError, UsageError
 from runner.model import ImagePin, Limits, MethodPlan
 from runner.report.benchmark import benchmark_page
 from runner.report.charts import Bars, Curve, Interval, bar_chart, interval_chart, line_chart, ticks
@@ -257,6 +257,8 @@ def test_the_command_writes_a_page_and_refuses_a_bad_bundle(
     capsys.readouterr()
     assert main([*arguments, "--data-root", str(DATA_ROOT), "--json"]) == EXIT_OK
     assert json.loads(capsys.readouterr().out)["recomputed"]["holds"] is True
+    assert main([*arguments, "--out", str(tmp_path / "none/x.html")]) == StorageError.exit_code
+    assert capsys.readouterr().err.startswith(f"sealbench: {tmp_path}/none/x.html: cannot write")
     of_another = ("--protocol", "sha256:" + "0" * 64, "--data-root", str(DATA_ROOT))
     assert main([*arguments, *of_another]) == BundleError.exit_code
     assert "other-protocol" in capsys.readouterr().err
