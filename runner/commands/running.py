@@ -26,6 +26,7 @@ from runner.errors import (
 )
 from runner.manifest import RunManifest, load_run_manifest
 from runner.progress import Mode, make_reporter
+from runner.progress_text import printable
 from runner.report.boundary import boundary_line, freeze_notes
 from runner.report.fused import fused_notes
 from runner.report.latency import HEAD, coverage, measured
@@ -44,6 +45,12 @@ from runner.trust import explicit
 from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 from runner.workspace import stem
 
+#: Of a failed method's stderr: how much of its last line is shown, and of its end is looked at.
+LAST_WORDS, LAST_WORDS_BYTES = 200, 16 << 10
+NOT_RESUMED = (
+    "cancelled: what there was is sealed, and what is sealed is not resumed; "
+    "the same command starts anew (where you gave --out, give another folder)"
+)
 PASSPHRASE = "SEALBENCH_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
 
 
@@ -177,6 +184,8 @@ def summary_text(result: RunResult, report: VerifyReport) -> str:
         path = _shown(result.bundle.path / CLAIMS)
         lines.append(boundary_line(documents.claims["boundary"], path))
     lines.append(f"bundle: {_shown(result.bundle.path)}")
+    if not result.summary.complete:
+        lines.append(NOT_RESUMED)
     parts.append("\n".join(lines) + "\n")
     return "\n".join(part for part in parts if part)
 
@@ -236,11 +245,23 @@ def _failures(result: RunResult) -> str:
             continue
         unit = record.unit
         name = titled(unit.method, imported)
-        lines.append(f"{name} on {unit.dataset}: {record.outcome.value}: {record.reason}")
+        line = f"{name} on {unit.dataset}: {record.outcome.value}: {record.reason}"
         log = result.bundle.path / "logs" / unit.method / f"{stem(unit)}.stderr.log"
-        if log.is_file() and log.stat().st_size > 0:
+        said = log.is_file() and log.stat().st_size > 0
+        words = last_words(log) if said else ""
+        lines.append(f"{line}; its stderr ends: {words}" if words else line)
+        if said:
             lines.append(f"  its stderr: {_shown(log)}")
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def last_words(log: Path) -> str:
+    """Return the last line of a log that is not blank, printable and shortened; "" for none."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES))
+        lines = stream.read(LAST_WORDS_BYTES).decode("utf-8", "replace").splitlines()
+    told = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return printable(told)[:LAST_WORDS]
 
 
 def _latencies(result: RunResult) -> str:

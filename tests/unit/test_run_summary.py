@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.commands.running import finish, summary_text
+from runner.commands.running import NOT_RESUMED, finish, last_words, summary_text
 from runner.engine.fake import Script, Step
 from runner.errors import EXIT_UNEXPECTED_OUTCOMES, DataError
+from runner.signals import CancelToken
 from tests.sealed import DATA_ROOT, KEY, sandbox
 
 
@@ -37,9 +38,42 @@ def test_a_failure_says_where_its_last_words_are(tmp_path: Path) -> None:
     words = Script(steps=(Step(log=b"no such thing\n", stream=2),), exit_after_s=0.05, exit_code=1)
     box = sandbox(tmp_path, "overlap", "crash", "loud", scripts={"loud": words})
     lines = summary_text(box.run(), box.verify()).splitlines()
-    (log,) = [line for line in lines if "its stderr" in line]
+    (log,) = [line for line in lines if "its stderr: " in line]
     assert Path(log.partition(": ")[2]).read_bytes() == b"no such thing\n"
-    assert lines[lines.index(log) - 1].startswith("loud on ")
+    told = lines[lines.index(log) - 1]
+    assert told.startswith("loud on quickstart-mini: crashed: exit code 1 ")
+    assert told.endswith("; its stderr ends: no such thing")
+    (silent,) = [line for line in lines if line.startswith("crash on ")]
+    assert "stderr" not in silent
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [
+        (b"", ""),
+        (b" \n\n", ""),
+        (b"Traceback:\nValueError: no\n\n \n", "ValueError: no"),
+        (b"one\rtwo", "two"),
+        (b"\x1b[2Jgone \xff\xe2\x80\xae", "\\x1b[2Jgone \ufffd\\u202e"),
+        (b"x" * 100_000, "x" * 200),
+        (b"\x1b" * 300, "\\x1b" * 50),
+    ],
+)
+def test_the_last_words_are_one_short_printable_line(
+    tmp_path: Path, log: bytes, shown: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(log)
+    assert last_words(path) == shown
+
+
+def test_a_cancelled_run_says_that_it_is_not_resumed(tmp_path: Path) -> None:
+    box, cancel = sandbox(tmp_path, "overlap"), CancelToken()
+    cancel.cancel()
+    lines = summary_text(box.run(cancel=cancel), box.verify()).splitlines()
+    assert lines[-1] == NOT_RESUMED
+    whole = sandbox(tmp_path / "whole", "overlap", "late")
+    assert NOT_RESUMED not in summary_text(whole.run(), whole.verify())
 
 
 @pytest.mark.parametrize("as_json", [False, True])

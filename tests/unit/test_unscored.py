@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from runner.commands.running import summary_text
 from runner.model import Outcome
@@ -28,7 +29,7 @@ def _asked(mounts: Mapping[str, Path], name: str, key: str) -> list[str]:
 def at_a_loss(mounts: Mapping[str, Path]) -> None:
     """A method of similarity that has an error for every pair, or every query."""
     if (mounts["/in"] / "pairs.jsonl").exists():
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"pair_id": pair, "score": None, "error": WHY}
             for pair in _asked(mounts, "pairs.jsonl", "pair_id")
         ]
@@ -40,7 +41,7 @@ def at_a_loss(mounts: Mapping[str, Path]) -> None:
 def sometimes(mounts: Mapping[str, Path]) -> None:
     """A method of retrieval that fails on the last three queries and finds nothing else."""
     (first, *_), queries = (_asked(mounts, f"{n}.jsonl", "_id") for n in ("corpus", "queries"))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"query_id": query, "ranking": [[first, 1.0]], "latency_ms": 1.0, "error": None}
         for query in queries[:-3]
     ]
@@ -48,7 +49,7 @@ def sometimes(mounts: Mapping[str, Path]) -> None:
     write_rows(mounts, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _failed(query: str) -> dict[str, object]:
+def _failed(query: str) -> dict[str, Any]:
     return {"query_id": query, "ranking": [], "latency_ms": None, "error": WHY}
 
 
