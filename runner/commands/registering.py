@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from runner.merge import merge as merge_bundles
 from runner.protocol.load import load_protocol
 from runner.registry import AddRequest, AlreadyKept, Registry, compare_entries
 from runner.registry_entry import CHECKED, Entry
+from runner.report.words import pointed
 from runner.schema_faults import suggest
 from runner.trust import Trust, explicit
 from runner.verify.bundle import locate
@@ -104,7 +105,7 @@ def registry_compare(arguments: Namespace) -> int:
     lines = [
         (
             row["task"],
-            row["metric"],
+            pointed(row["metric"]),
             "-" if row["rank"] is None else str(row["rank"]),
             row["method"] if row["executed"] else f"{row['method']} (imported)",
             "null" if row["mean_score"] is None else f"{row['mean_score']:.6f}",
@@ -118,8 +119,22 @@ def registry_compare(arguments: Namespace) -> int:
         for entry in entries
         if entry.signer.standing != CHECKED
     )
-    emit(arguments, {"rows": rows}, table(head, lines) + unsure)
+    emit(arguments, {"rows": rows}, table(head, lines) + _run_twice(rows) + unsure)
     return EXIT_OK
+
+
+def _run_twice(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say, as the leaderboard does, that a method in several bundles takes several places."""
+    bundles: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        bundles.setdefault((row["method"], row["method_id"]), set()).add(row["bundle"])
+    twice = [f"{name} ({len(of)})" for (name, _), of in bundles.items() if len(of) > 1]
+    if not twice:
+        return ""
+    return (
+        f"ranks count every bundle: a method in several has a row and takes a place for each: "
+        f"{', '.join(twice)}\n"
+    )
 
 
 def _of_metric(rows: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:

@@ -62,6 +62,11 @@ def scored_head(metric: str, split: str) -> str:
     return f"{metric} on {split}" + (", lower is better" if lower_is_better(metric) else "")
 
 
+def pointed(metric: str) -> str:
+    """Return a metric's name, and of a loss that it is one."""
+    return f"{metric}, lower is better" if lower_is_better(metric) else metric
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """Return a score with a fixed number of digits; what was not measured is ``null``."""
     return "null" if value is None else f"{value:.{digits}f}"

@@ -9,7 +9,7 @@ import pytest
 
 from runner.comparisons import OutOfReach, out_of_reach
 from runner.metrics.permutation import Contest, Terms, holm, p_values
-from runner.report.words import beyond_tests, scored_head
+from runner.report.words import beyond_tests, pointed, scored_head
 from runner.verify.comparisons import comparison_faults
 
 
@@ -69,6 +69,7 @@ def test_it_is_said_once_with_its_numbers() -> None:
 def test_a_loss_is_called_one_in_the_header() -> None:
     assert scored_head("wkt_loss", "all") == "wkt_loss on all, lower is better"
     assert scored_head("map", "heldout") == "map on heldout"
+    assert (pointed("wkt_loss"), pointed("map")) == ("wkt_loss, lower is better", "map")
 
 
 @pytest.mark.parametrize(

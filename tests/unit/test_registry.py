@@ -174,6 +174,19 @@ def test_methods_of_one_protocol_are_ranked_over_bundles(registry: Registry) -> 
     assert len({row["bundle"] for row in auroc}) == 3
 
 
+def test_a_method_in_two_bundles_takes_two_places_and_that_is_said(
+    made: Bench, registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digests = [entry.bundle_sha256 for entry in registry.entries()]
+    compare = ["registry", "compare", "--registry", str(made.folder / "registry")]
+    compare += ["--split", "test", "--metric", "auroc"]
+    assert main([*compare, *digests]) == EXIT_OK
+    said = "a method in several has a row and takes a place for each: alike (2)\n"
+    assert said in capsys.readouterr().out
+    assert main([*compare, digests[0]]) == EXIT_OK
+    assert "several" not in capsys.readouterr().out
+
+
 def test_other_protocols_and_unknown_bundles_are_refused(
     made: Bench, registry: Registry, tmp_path: Path
 ) -> None:
