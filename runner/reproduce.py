@@ -83,13 +83,15 @@ class ReproduceRequest:
 class Reproduction:
     """What it came to. ``document`` is reproduction.json; ``review`` the countersignature's file.
 
-    ``report`` is the verifier's on the original.
+    ``report`` is the verifier's on the original; ``independent`` tells whether who countersigned is
+    another than who submitted, without which it does not count as reproduced.
     """
 
     document: Mapping[str, Any]
     result: RunResult
     report: VerifyReport
     review: Path | None
+    independent: bool = True
 
     @property
     def verdict(self) -> Verdict:
@@ -125,7 +127,13 @@ def reproduce(
         result = run_resolved(resolved, options, host=host, reporter=reporter, cancel=cancel)
         document = session.documents_made[0]
         review = _countersign(request, session, Verdict(document["verdict"]))
-    return Reproduction(document=document, result=result, report=report, review=review)
+    return Reproduction(
+        document=document,
+        result=result,
+        report=report,
+        review=review,
+        independent=review is None or _independent(request, report),
+    )
 
 
 def _verified(request: ReproduceRequest) -> tuple[VerifyReport, BundleView]:
@@ -318,6 +326,18 @@ class _Session:
 
 def _side(record: UnitOutcome) -> UnitSide:
     return UnitSide(outcome=record.outcome, reason=record.reason)
+
+
+def _independent(request: ReproduceRequest, report: VerifyReport) -> bool:
+    """Is the reviewer somebody else than the submitter, as far as the reviewer's trust tells?"""
+    submitter, reviewer = report.admission.signer, request.key
+    if submitter is None or reviewer is None:
+        return True
+    trust = request.trust or Trust()
+    known = [trust.find(key.raw) for key in (submitter, reviewer.public)]
+    people = {key.principal for key in known if key is not None}
+    same_person = None not in known and len(people) == 1
+    return submitter.raw != reviewer.public.raw and not same_person
 
 
 def _countersign(request: ReproduceRequest, session: _Session, verdict: Verdict) -> Path | None:

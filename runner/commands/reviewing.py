@@ -143,6 +143,7 @@ def result_document(made: Reproduction) -> dict[str, Any]:
         "reproduction": made.document,
         "bundle": str(made.result.bundle.path),
         "countersignature": made.review and str(made.review),
+        "independent": made.independent,
         "summary": asdict(made.result.summary),
     }
 
@@ -176,6 +177,11 @@ def _ends(made: Reproduction, document: Mapping[str, Any]) -> list[str]:
     lines.append(f"bundle: {made.result.bundle.path}")
     if made.review is not None:
         lines.append(f"countersigned: {_shown(made.review)}")
+        if not made.independent:
+            lines.append(
+                "note: this countersignature is the submitter's own and does not count as "
+                "reproduced; that takes another person's, with a key of theirs"
+            )
     return lines
 
 

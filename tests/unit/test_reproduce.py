@@ -17,6 +17,7 @@ from runner import schemas
 from runner.bundle.reviews import signatures_folder
 from runner.canonical import canonical_bytes, sha256_label
 from runner.clock import SystemClock
+from runner.commands.reviewing import verdict_text
 from runner.compare import Verdict
 from runner.engine.fake import FAKE_INFO, FakeEngine, Script
 from runner.engine.fake_cgroups import FakeCgroups
@@ -335,7 +336,14 @@ def test_two_people_are_two_reviewers_and_one_with_two_keys_is_one(tmp_path: Pat
 def test_the_submitter_cannot_be_the_reviewer(tmp_path: Path) -> None:
     box = sandbox(tmp_path, "overlap")
     box.run()
-    again(box, key=KEY)
+    made = again(box, key=KEY)
+    assert not made.independent
+    assert "the submitter's own and does not count" in verdict_text(made)
+    somebody = again(box, out=tmp_path / "third")
+    assert somebody.independent
+    assert "does not count" not in verdict_text(somebody)
+    twice = trusted((REVIEWER, "submitter"))
+    assert not again(box, out=tmp_path / "fourth", trust=twice).independent
     own = TrustedKey(
         public=KEY.public, principal="submitter", roles=(KeyRole.RUNNER, KeyRole.REVIEWER)
     )
