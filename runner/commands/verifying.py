@@ -178,6 +178,12 @@ def report_text(report: VerifyReport, *, embeddings: bool = False) -> str:
     if embeddings:
         found = report.embeddings
         lines.append(f"{'embeddings':<11} {MARKS[found.holds]:<4} {found.detail}")
+    if report.complete is False and report.documents is not None:
+        planned = len(report.documents.outcomes)
+        lines.append(
+            f"INCOMPLETE  the run was cancelled: {report.unfinished} of {planned} planned units "
+            "did not come to their end and have no scores"
+        )
     lines += signature_lines(report)
     lines += [f"fault: {fault}" for fault in report.faults]
     if report.faults:

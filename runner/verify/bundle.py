@@ -25,6 +25,7 @@ from runner.bundle.reviews import (
     reproduced_by,
     signatures_folder,
 )
+from runner.expectation import cut_short
 from runner.protocol.load import Protocol
 from runner.trust import Trust
 from runner.verify.documents import Documents, read_documents
@@ -88,6 +89,18 @@ class VerifyReport:
         found: Level = getattr(self, name)
         return found
 
+    @property
+    def complete(self) -> bool | None:
+        """Whether the run came to its end; False for a cancelled one, None where faults leave
+        nothing to believe. An incomplete bundle may well be intact: it holds a part of the plan.
+        """
+        return None if self.faults or self.documents is None else self.unfinished == 0
+
+    @property
+    def unfinished(self) -> int:
+        """How many planned units a cancellation kept from their turn or their end."""
+        return 0 if self.documents is None else sum(map(cut_short, self.documents.outcomes))
+
     def as_dict(self) -> dict[str, Any]:
         """The form that ``--json`` prints."""
         admission = self.admission
@@ -101,6 +114,7 @@ class VerifyReport:
                 name: {"holds": self.level(name).holds, "detail": self.level(name).detail}
                 for name in LEVELS
             },
+            "complete": self.complete,
             "embeddings": self.embeddings.as_dict(),
             "signer": None
             if admission.signer is None

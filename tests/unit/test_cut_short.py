@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.commands.running import finish
+from runner.commands.verifying import report_text
 from runner.engine.fake import NEVER, Script
 from runner.errors import EXIT_CANCELLED, EXIT_OK, EXIT_UNEXPECTED_OUTCOMES
 from runner.expectation import BUDGET_SPENT, CANCELLED_BEFORE, as_expected, cut_short
@@ -105,7 +106,9 @@ def test_a_used_up_budget_is_no_cancellation(
     assert "run finished in" in told.getvalue()
     assert not any("incomplete" in str(note) for note in result.results["notes"])  # type: ignore[attr-defined]  # JSON
     assert finish(result, KEY, as_json=True) == code
-    assert box.verify(labels=False).faults == ()
+    report = box.verify(labels=False)
+    assert (report.faults, report.complete, report.as_dict()["complete"]) == ((), True, True)
+    assert "INCOMPLETE" not in report_text(report)
     capsys.readouterr()
 
 
@@ -117,4 +120,11 @@ def test_a_cancelled_run_still_is_one(tmp_path: Path, capsys: pytest.CaptureFixt
     assert result.summary.complete is False
     assert "started" not in told.getvalue().replace("not_started", "")
     assert finish(result, KEY, as_json=True) == EXIT_CANCELLED
+    report = box.verify()
+    assert (report.faults, report.intact.holds) == ((), True)
+    assert report.as_dict()["complete"] is False
+    (line,) = [one for one in report_text(report).splitlines() if one.startswith("INCOMPLETE")]
+    assert "the run was cancelled: 2 of 2 planned units did not come to their end" in line
+    (box.out / "bundle" / "plan.json").write_bytes(b"{}")
+    assert box.verify().as_dict()["complete"] is None
     capsys.readouterr()
