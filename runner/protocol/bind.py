@@ -28,6 +28,12 @@ _RESTORE = (
 #: Codes of errors that the published data would mend.
 _ABSENT = frozenset({"data.missing", "data.no-root"})
 
+#: ``sealbench data NAME`` makes the layout of what is published at an address with this in it.
+_LAID_OUT = {
+    "irplag": "oscarkarnalim/sourcecodeplagiarismdataset",
+    "reviewer-gold": "niharshah/goldstandard-reviewer-paper-match",
+}
+
 #: Formats whose digests are of tables in canonical order, which only their loader can take.
 ROW_ORDER_FREE = frozenset({"code-pairs", "code-retrieval"})
 
@@ -63,13 +69,23 @@ def says_where_from(entry: ProtocolDataset) -> Iterator[None]:
         names = ", ".join(file.name for file in entry.files)
         more = " with the sources that files.csv lists" if entry.format in ROW_ORDER_FREE else ""
         url, revision = entry.source["url"], entry.source["revision"]
+        how = f"put {names}{more} into {place}"
+        if (laid := laid_out_by(entry)) is not None:
+            how = f"unpack it and lay it out: `sealbench data {laid} FOLDER --out DIR`"
         raise DataError(
             error.code,
             error.message,
-            fix=f"{entry.name} is published at {url} (revision {revision}); put {names}{more} into "
-            f"{place} and pass --data-root DIR (make: DATA_ROOT=DIR); docs/data.md says how",
+            fix=f"{entry.name} is published at {url} (revision {revision}); {how}; "
+            "then pass --data-root DIR (make: DATA_ROOT=DIR); docs/data.md says more",
             where=error.where,
         ) from error
+
+
+def laid_out_by(entry: ProtocolDataset) -> str | None:
+    """Return which ``sealbench data`` command makes the layout of a dataset from what is published;
+    None where the published files lie as they are read."""
+    url = str(entry.source["url"])
+    return next((name for name, published in _LAID_OUT.items() if published in url), None)
 
 
 def names_places(entry: Mapping[str, object]) -> bool:
@@ -94,6 +110,13 @@ def locate(
     """
     check_name(name, "dataset")
     if data_root is not None:
+        if not data_root.is_dir():
+            raise DataError(
+                "data.missing",
+                "no such folder, and it is the data root",
+                fix="name the folder that holds <dataset name>/ folders",
+                where=Where(file=str(data_root)),
+            )
         return (data_root if below_root else _folder_of(name, data_root)), data_root
     if roots and name in roots:
         return roots[name], roots[name]

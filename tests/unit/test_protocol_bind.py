@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from runner.datasets.beir import RetrievalDataset
-from runner.errors import DataError
+from runner.errors import DataError, Where
 from runner.protocol.bind import bind, locate
 from runner.protocol.fingerprint import fingerprint_of
 from runner.protocol.freeze import freeze
@@ -20,6 +20,7 @@ from runner.tasks import task_module
 from tests.unit.beir_files import DOCUMENTS, QRELS, QUERIES, jsonl, write_beir
 from tests.unit.protocol_samples import MANIFEST, frozen
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "manifests" / "benchmarks"
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
 
@@ -168,6 +169,22 @@ def test_without_data_the_error_says_where_they_are_published(
         assert source["url"] in fix
         assert source["revision"] in fix
         assert f"{', '.join(FILES)} into <data root>/toy/" in fix
+
+
+def test_a_data_root_that_is_not_there_is_said_to_be_missing(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    error = refused(protocol, tmp_path / "nowhere")
+    assert (error.code, error.where) == ("data.missing", Where(file=str(tmp_path / "nowhere")))
+    assert error.message.startswith("no such folder")
+    assert protocol.datasets[0].source["url"] in error.fix
+
+
+@pytest.mark.parametrize("name", ["irplag", "reviewer-gold", "reviewer-gold-fulltext"])
+def test_data_that_a_command_lays_out_name_it(name: str, tmp_path: Path) -> None:
+    shipped = load_protocol(BENCHMARKS / f"{name}-v1.protocol.json")
+    command = name.removesuffix("-fulltext")
+    assert f"`sealbench data {command} FOLDER --out DIR`" in refused(shipped, tmp_path).fix
 
 
 def test_a_local_protocol_knows_its_folders_and_a_data_root_wins(tmp_path: Path) -> None:
