@@ -164,6 +164,7 @@ ROWS = st.builds(
         max_size=3,
     ).map(tuple),
     fault_count=st.integers(0, 10**9),
+    first_error=st.none() | TEXT,
 )
 
 
