@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner import __version__
-from runner.errors import UsageError
+from runner.parsing import Parser
 
 Add = Callable[..., argparse.ArgumentParser]
 EXIT_CODES = """exit codes:
@@ -27,14 +27,9 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]  # argparse exits, we raise
-        raise UsageError("usage.arguments", message, fix=f"see `{self.prog} --help`")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Return the whole parser; each leaf sets ``handler`` to ``module:function``."""
-    parser = _Parser(
+    parser = Parser(
         prog="sealbench",
         description="Run benchmark methods in pinned containers and seal what happened.",
         epilog=EXIT_CODES,
@@ -100,8 +95,9 @@ def _add_split(command: argparse.ArgumentParser) -> None:
 def _add_score_commands(commands: object, leaf: Add) -> None:
     score = leaf(commands, "score", "scoring:score", "score results that were made elsewhere")
     score.add_argument(
-        "file", help="TREC run, BEIR or MTEB results, rows...; {dataset} for the dataset's name"
-    )
+        "file", type=_path,
+        help="TREC run, BEIR or MTEB results, rows...; {dataset} for the dataset's name",
+    )  # fmt: skip
     score.add_argument("--protocol", type=_path, required=True, help="protocol file")
     score.add_argument("--data-root", type=_path, help="folder that holds <dataset name>/ folders")
     score.add_argument("--name", help="display name (default: the file's)")

@@ -60,6 +60,38 @@ def test_a_fault_of_our_own_has_its_exit_code(
     assert told.endswith("please report the lines above\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "message", "of"),
+    [
+        ("run m.yaml --splt all", "arguments: --splt all; did you mean '--split'?", "run"),
+        ("registry list --regisry=r", "--regisry=r; did you mean '--registry'?", "registry list"),
+        ("verify b --protcol x", "--protcol is not known; did you mean '--protoc", "verify"),
+        ("run m.yaml --progress quit", "'quit'; did you mean 'quiet'?", "run"),
+        ("run m.yaml more", "unrecognized arguments: more [", "run"),
+        ("images lst", "'lst'; did you mean 'list'?", "images"),
+        ("verfy b", "'verfy'; did you mean 'verify'?", ""),
+        ("frobnicate", "(choose from check, plan, run,", ""),
+    ],
+)  # fmt: skip
+def test_a_slip_is_told_by_the_command_that_it_was_made_at(
+    line: str, message: str, of: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(line.split()) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.endswith(f"fix: see `{' '.join(['sealbench', *of.split()])} --help`\n")
+
+
+def test_a_file_that_cannot_be_scored_is_named_as_it_was_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    protocol = str(ROOT / "manifests/benchmarks/quickstart-v1.protocol.json")
+    assert cli.main(["score", "none/{dataset}.trc", "--protocol", protocol]) == 4
+    told = capsys.readouterr().err
+    assert told.startswith("sealbench: none/quickstart-mini.trc: cannot read the results")
+    assert cli.main(["score", "", "--protocol", protocol]) == 2
+
+
 @pytest.mark.parametrize("wrong", ["sha256:zz", "sha256:", "sha256:" + "A" * 64])
 def test_a_malformed_protocol_id_is_the_command_lines_fault(
     wrong: str, capsys: pytest.CaptureFixture[str]
