@@ -235,6 +235,10 @@ def _add_assign(command: argparse.ArgumentParser) -> None:
     command.add_argument("--max-load", type=int, required=True, help="papers of each reviewer")
     command.add_argument("--capacities", type=_path, help="CSV reviewer_id,papers: other loads")
     command.add_argument("--out", type=_path, required=True, help="folder of both assignments")
+    command.add_argument("--force", action="store_true", help="write into an --out that has files")
+    command.add_argument(
+        "--names", type=_path, help="CSV, for you alone: whom ids stand for; needs --data-root"
+    )
     command.add_argument("--protocol", help="expected protocol: file or id (default: the bundle's)")
     command.add_argument(
         "--data-root", type=_path, help="folder of <dataset name>/: recompute the scores first"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from io import StringIO
@@ -18,9 +19,12 @@ from runner.bundle.read import BundleView, open_bundle
 from runner.commands.output import emit, table
 from runner.commands.reporting import verified
 from runner.commands.verifying import bundle_folder, trust_of
+from runner.datasets.reviewers import ExpertiseDataset
 from runner.errors import EXIT_OK, UsageError, Where
 from runner.model import Outcome, UnitOutcome
+from runner.protocol.bind import bind
 from runner.schema_faults import suggest
+from runner.verify.bundle import locate
 from runner.verify.documents import Documents, row_parts
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HEAD = ("paper_id", "reviewer_id", "score")
+NAMES_HEAD = ("kind", "id", "own_id")
 TASK = "expertise"
 Table = dict[str, dict[str, float]]  # reviewer -> paper -> score
 
@@ -40,6 +45,7 @@ def assign(arguments: Namespace) -> int:
             "assignments are computed by scipy, which is not installed",
             fix="pip install --require-hashes -r requirements/assign.lock (the extra `assign`)",
         )
+    check_targets(arguments)
     report = verified(arguments)
     assert report.documents is not None  # noqa: S101 - a bundle without is refused above
     with ExitStack() as stack:
@@ -53,6 +59,7 @@ def assign(arguments: Namespace) -> int:
         )
         scores = mean_scores(view, report.documents, arguments.method, arguments.dataset)
     problem = problem_of(scores, arguments)
+    names = None if arguments.names is None else _names(arguments, report.documents)
     made = {"most-similar": most_similar(problem), "fairest": fairest(problem)}
     make_directory(arguments.out)
     for name, assignment in made.items():
@@ -61,8 +68,66 @@ def assign(arguments: Namespace) -> int:
     document = {"method": arguments.method, "per_paper": problem.per_paper, **statistics}
     text = json.dumps(document, indent=2) + "\n"
     put_file(arguments.out / "statistics.json", text.encode(), 0o644, replace=True)
-    emit(arguments, {"out": str(arguments.out), **document}, _text(statistics, arguments.out))
+    written = {"out": str(arguments.out)}
+    if names is not None:
+        put_file(arguments.names, names, 0o600)
+        written["names"] = str(arguments.names)
+    emit(arguments, {**written, **document}, _text(statistics, written.values()))
     return EXIT_OK
+
+
+def check_targets(arguments: Namespace) -> None:
+    """Raise ``UsageError`` for an ``--out`` with files that nobody said to replace, and for a
+    ``--names`` that is there, lies where bundles are handed on, or cannot be looked up."""
+    out, names = arguments.out, arguments.names
+    if not arguments.force and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        fix = "choose another --out, or replace what is there with --force"
+        raise UsageError("usage.occupied", f"{out} is there already", fix=fix)
+    if names is None:
+        return
+    if arguments.data_root is None:
+        raise UsageError(
+            "usage.names-data",
+            "--names looks ids up in your own data, and no --data-root says where they are",
+            fix="give --data-root DIR; a bundle has no names",
+        )
+    if os.path.lexists(names):
+        fix = "choose another file, or delete it first"
+        raise UsageError("usage.occupied", f"{names} is there already", fix=fix)
+    places = [arguments.bundle, locate(arguments.bundle)]
+    run = arguments.bundle.resolve().parent  # a result folder has the bundle and its tar
+    places += [run] if (run / "bundle" / "manifest.json").exists() else []
+    handed_on = {place.resolve() for place in places}
+    if handed_on & set(names.resolve().parents):
+        raise UsageError(
+            "usage.names-in-bundle",
+            "--names would lie beside or in the bundle, and travel with it",
+            fix="choose a place that you hand on to nobody",
+        )
+
+
+def _names(arguments: Namespace, documents: Documents) -> bytes:
+    """Return the table of opaque ids and the data's own; the data were held to the protocol."""
+    bound = bind(documents.protocol, arguments.data_root)
+    tables = [
+        [
+            (kind, alias, real)
+            for kind, ids in (
+                ("reviewer", one.real_reviewers),
+                ("submission", one.real_submissions),
+            )
+            for real, alias in ids.items()
+        ]
+        for name, one in bound.items()
+        if isinstance(one, ExpertiseDataset) and arguments.dataset in (None, name)
+    ]
+    if any(table != tables[0] for table in tables):
+        raise UsageError(
+            "usage.names-differ",
+            "an id stands for another person or paper in another dataset",
+            fix="choose one --dataset",
+        )
+    return _table(NAMES_HEAD, tables[0])
 
 
 def problem_of(scores: Table, arguments: Namespace) -> Problem:
@@ -96,7 +161,8 @@ def mean_scores(view: BundleView, documents: Documents, method: str, dataset: st
         raise UsageError("usage.unknown-method", message, fix=f"use one of: {', '.join(names)}")
     known = [d.name for d in documents.protocol.datasets if d.task == TASK]
     if not known or dataset not in (None, *known):
-        message = f"no expertise dataset {dataset or ''} in the bundle"
+        named = f"dataset {dataset!r}{suggest(dataset, known)}" if dataset else "dataset"
+        message = f"the bundle has no expertise {named}"
         fix = f"use one of: {', '.join(known)}" if known else "give a bundle of an expertise run"
         raise UsageError("usage.unknown-dataset", message, fix=fix)
     wanted = [dataset] if dataset else known
@@ -163,19 +229,23 @@ def _bad_capacities(path: Path, line: int, message: str) -> UsageError:
 
 
 def _csv(assignment: Assignment) -> bytes:
+    return _table(HEAD, ((paper, who, repr(score)) for paper, who, score in assignment.lines()))
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> bytes:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEAD)
-    writer.writerows((paper, who, repr(score)) for paper, who, score in assignment.lines())
+    writer.writerow(head)
+    writer.writerows(rows)
     return text.getvalue().encode("utf-8")
 
 
-def _text(statistics: Mapping[str, Mapping[str, Any]], out: Path) -> str:
+def _text(statistics: Mapping[str, Mapping[str, Any]], written: Iterable[str]) -> str:
     keys = list(next(iter(statistics.values())))
     rows = [
         (key.replace("_", " "), *(_shown(one[key]) for one in statistics.values())) for key in keys
     ]
-    return table(("", *statistics), rows) + f"wrote {out}\n"
+    return table(("", *statistics), rows) + "".join(f"wrote {path}\n" for path in written)
 
 
 def _shown(value: object) -> str:

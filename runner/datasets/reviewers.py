@@ -70,7 +70,8 @@ class ExpertisePayload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertiseDataset:
-    """A loaded version; all ids are opaque but those in ``real_*``, which never leave the process.
+    """A loaded version; all ids are opaque but those in ``real_*``, which leave the process in
+    a private file of ``assign --names`` alone.
 
     ``profiles``: reviewer -> profile papers, newest first; ``ratings``: reviewer -> submission ->
     rating; both in ascending order of opaque ids. ``papers`` has the texts of both kinds of ids.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from itertools import combinations, product
@@ -14,7 +15,7 @@ from runner.assign import Problem, capacities, fairest, most_similar
 from runner.cli import main
 from runner.commands.assigning import read_capacities
 from runner.errors import EXIT_OK, DataError, UsageError
-from tests.unit.reviewer_files import write_compact
+from tests.unit.reviewer_files import PEOPLE, RATINGS, SUBMISSIONS, write_compact
 from tests.unit.test_expertise_task import sealed
 
 
@@ -162,6 +163,62 @@ def test_from_a_bundle(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (again / "fairest.csv").read_bytes() == (out / "fairest.csv").read_bytes()
 
 
+def test_names_are_for_the_organiser_alone(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = tmp_path / "names.csv"
+    data = ("--data-root", str(bundle.parent / "root"), "--names", str(names))
+    chosen = ("--method", "overlap", "--per-paper", "2", *data)
+    assert main(arguments(bundle, tmp_path / "made", *chosen)) == EXIT_OK
+    assert names.stat().st_mode & 0o777 == 0o600
+    rows = list(csv.DictReader(names.read_text().splitlines()))
+    assert {row["own_id"] for row in rows if row["kind"] == "reviewer"} == set(PEOPLE)
+    assert {row["own_id"] for row in rows if row["kind"] == "submission"} == set(SUBMISSIONS)
+    # Joined by ids: the scores are the overlaps of these very people and papers.
+    with (bundle / "bundle/scores/overlap/toy-1.csv").open(newline="") as stream:
+        rated = {(r["reviewer_id"], r["paper_id"]): r["rating"] for r in csv.DictReader(stream)}
+    own = {row["id"]: row["own_id"] for row in rows}
+    assert {(own[who], own[paper]): float(rating) for (who, paper), rating in rated.items()} == {
+        (who, paper): float(text) for who, one in RATINGS.items() for paper, text in one.items()
+    }
+    told = capsys.readouterr()
+    written = [*(tmp_path / "made").iterdir()]
+    for text in (told.out, told.err, *(path.read_text() for path in written)):
+        assert not any(person in text for person in PEOPLE)
+    before = names.read_bytes()
+    for more in ((), ("--force",)):  # names are never replaced
+        out = tmp_path / "other"
+        assert main(arguments(bundle, out, *chosen, *more)) == UsageError.exit_code
+    assert names.read_bytes() == before
+
+
+def test_what_is_there_is_replaced_by_force_alone(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "made"
+    out.mkdir()
+    chosen = ("--method", "overlap", "--per-paper", "2")
+    assert main(arguments(bundle, out, *chosen)) == EXIT_OK  # an empty folder holds nothing
+    (out / "fairest.csv").write_text("mine")
+    assert main(arguments(bundle, out, *chosen)) == UsageError.exit_code
+    assert "[usage.occupied]" in capsys.readouterr().err
+    assert (out / "fairest.csv").read_text() == "mine"
+    assert main(arguments(bundle, out, *chosen, "--force")) == EXIT_OK
+    assert (out / "fairest.csv").read_text() != "mine"
+
+
+def test_names_that_would_travel_with_the_bundle(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--method", "overlap", "--data-root", str(bundle.parent / "root"))
+    for place in (bundle / "names.csv", bundle / "bundle" / "scores" / "names.csv"):
+        for given in (bundle, bundle / "bundle.tar"):
+            told = (*data, "--names", str(place))
+            assert main(arguments(given, tmp_path / "out", *told)) == UsageError.exit_code
+            assert "[usage.names-in-bundle]" in capsys.readouterr().err
+        assert not place.exists()
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [
@@ -170,6 +227,7 @@ def test_from_a_bundle(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         (("--method", "overlap", "--data-root", "/nonexistent"), "data.missing"),
         (("--method", "theirs"), "usage.partial-scores"),
         (("--method", "failing"), "usage.partial-scores"),
+        (("--method", "overlap", "--names", "/nonexistent/names.csv"), "usage.names-data"),
         (("--method", "overlap", "--per-paper", "0"), "usage.out-of-bounds"),
         (("--method", "overlap", "--per-paper", "3"), "usage.capacity"),
         (("--method", "overlap", "--capacities", "/nonexistent"), "usage.capacities"),
