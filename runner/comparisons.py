@@ -138,6 +138,20 @@ def _smallest_p_value(entry: Mapping[str, Any]) -> float:
     return 1 / (PERMUTATIONS + 1) if blocks is None else min(1.0, 2.0 ** (1 - blocks))
 
 
+def between(
+    results: Mapping[str, Any], table: tuple[str, str, str], method: str, other: str
+) -> Mapping[str, Any] | None:
+    """Return the entry of results.json on two methods, whichever stands first in it, or None.
+
+    ``table`` is (task, split, metric).
+    """
+    for row in results.get("comparisons", ()):
+        alike = (row["task"], row["split"], row["metric"]) == table
+        if alike and {row["method"], row["other"]} == {method, other}:
+            return dict(row)
+    return None
+
+
 def note() -> str:
     """What the comparisons in results.json are."""
     return (

@@ -224,10 +224,17 @@ def _check_merged(bundle: Path, request: MergeRequest) -> None:
             allow_unsigned=request.key is None,
         )
     )
-    if report.faults or not report.recomputed.holds:
-        why = str(report.faults[0]) if report.faults else report.recomputed.detail
+    why = _lack(report)
+    if why is not None:
         message = f"the merged bundle would not verify, and nothing was written: {why}"
         _refuse("merge.result", message, request.bundles[0])
+
+
+def _lack(report: VerifyReport) -> str | None:
+    """Why a bundle is not recomputed without a fault; None where it is."""
+    if report.faults:
+        return str(report.faults[0])
+    return None if report.recomputed.holds else report.recomputed.detail
 
 
 def _with_own(request: MergeRequest) -> Trust | None:
@@ -257,8 +264,8 @@ def _part(folder: Path, request: MergeRequest) -> Part:
 def part_of(folder: Path, report: VerifyReport) -> Part:
     """Return a verified bundle; raise ``BundleError`` with its first fault otherwise."""
     documents, claims = report.documents, report.admission.claims
-    if report.faults or documents is None or not report.recomputed.holds:
-        why = str(report.faults[0]) if report.faults else report.recomputed.detail
+    why = _lack(report)
+    if why is not None or documents is None:
         _refuse("merge.unverified", f"it does not verify: {why}", folder)
     signer, sha256 = report.admission.signer, report.admission.manifest_sha256
     if claims is None or signer is None or sha256 is None:

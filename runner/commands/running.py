@@ -14,6 +14,7 @@ from runner import keys
 from runner.claims import FILE as CLAIMS
 from runner.commands.output import table, tell
 from runner.commands.planning import overrides
+from runner.comparisons import between
 from runner.determinism import nondeterministic_lines
 from runner.engine.docker import DockerEngine
 from runner.errors import (
@@ -217,18 +218,16 @@ def _row(row: dict[str, Any], result: RunResult) -> tuple[str, ...]:
 def beside_first(row: dict[str, Any], results: Mapping[str, Any]) -> str:
     """Whether a test parts a method from the best one: a statistical tie is called one."""
     same = {name: row[name] for name in ("task", "split", "metric")}
-    firsts = {
+    firsts = [
         found["method"]
         for found in results["aggregate"]
         if found["rank"] == 1 and _is(found, **same)
-    }
+    ]
     if row["method"] in firsts or row["rank"] is None:
         return ""
-    for entry in results["comparisons"]:
-        pair = {entry["method"], entry["other"]}
-        if _is(entry, **same) and row["method"] in pair and pair & firsts:
-            return _verdict(entry)
-    return ""
+    place = (row["task"], row["split"], row["metric"])
+    entries = (between(results, place, row["method"], first) for first in firsts)
+    return next((_verdict(entry) for entry in entries if entry is not None), "")
 
 
 def _verdict(entry: Mapping[str, Any]) -> str:

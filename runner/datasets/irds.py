@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Any
 
 from runner.datasets.beir import CORPUS, QUERIES, Document, RetrievalDataset, load_beir, query_line
 from runner.datasets.lines import check_name
-from runner.errors import DataError, UsageError, Where
+from runner.datasets.placing import placed
+from runner.errors import DataError, UsageError
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _HEADER = "query-id\tcorpus-id\tscore\n"
@@ -82,33 +82,29 @@ def convert(
     ):
         if not there:
             raise _refused(ident, f"it has no {what}", "choose an id that has all three")
-    target, staging = root / chosen, root / f".{chosen}.partial"
-    if target.exists():
-        raise DataError(
-            "data.occupied",
-            "the folder is there already, and data are never overwritten",
-            fix="choose another --out or --name, or move the folder away",
-            where=Where(file=str(target)),
-        )
-    shutil.rmtree(staging, ignore_errors=True)
+    target = root / chosen
+    occupied = "choose another --out or --name, or move the folder away"
+    with placed(target, fix=occupied) as staging:
+        _fill(staging, source, ident, progress)
+        progress("reading it back")
+        load_beir(staging, name=chosen, qrels_split="test", root=root)
+    dataset = load_beir(target, name=chosen, qrels_split="test", root=root)
+    return Converted(ident=ident, folder=target, dataset=dataset, description=_description(source))
+
+
+def _fill(staging: Path, source: Any, ident: str, progress: Callable[[str], None]) -> None:
+    """Write what the package delivers; ``DataError`` where it does not."""
     try:
-        (staging / "qrels").mkdir(parents=True)
+        (staging / "qrels").mkdir()
         progress("documents")
         _write(staging / CORPUS, _documents(source, ident))
         progress("queries and judgments")
         _write(staging / QUERIES, _queries(source, ident))
         _write(staging / "qrels" / "test.tsv", _judgments(source, ident))
-        progress("reading it back")
-        load_beir(staging, name=chosen, qrels_split="test", root=root)
-        staging.rename(target)
     except (OSError, RuntimeError) as error:  # requests' errors are OSErrors
         message = f"the package could not deliver it: {type(error).__name__}: {str(error)[:300]}"
         fix = "see its message; some collections have to be asked for, and downloads need a network"
         raise _refused(ident, message, fix) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    dataset = load_beir(target, name=chosen, qrels_split="test", root=root)
-    return Converted(ident=ident, folder=target, dataset=dataset, description=_description(source))
 
 
 def freeze_entry(made: Converted) -> str:

@@ -11,16 +11,19 @@ from runner.errors import DataError, StorageError, Where
 
 
 @contextmanager
-def placed(target: Path) -> Iterator[Path]:
+def placed(
+    target: Path, *, fix: str = "choose another --out, or move the folder away"
+) -> Iterator[Path]:
     """Yield an empty folder beside ``target`` that becomes it when the block ends well.
 
-    ``DataError`` where something is there already, ``StorageError`` where nothing can be written.
+    ``DataError`` with ``fix`` where something is there already, ``StorageError`` where nothing can
+    be written.
     """
     if target.exists():
         raise DataError(
             "data.occupied",
             "the folder is there already, and data are never overwritten",
-            fix="choose another --out, or move the folder away",
+            fix=fix,
             where=Where(file=str(target)),
         )
     staging = target.with_name(f".{target.name}.partial")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from runner.comparisons import between
 from runner.model import MethodPlan
 from runner.report.words import metric_name, number, verdict
 from runner.verify.fusion import weights_of
@@ -32,10 +33,7 @@ def fused_notes(
         parts = parts_of(method, methods)
         if method.name not in scores or not any(part in scores for part in parts):
             continue
-        verdicts = {
-            part: _beside(results["comparisons"], split, metric, (method.name, part))
-            for part in parts
-        }
+        verdicts = {part: _beside(results, split, metric, (method.name, part)) for part in parts}
         won = all(word == "better" for word in verdicts.values())
         each = "; ".join(
             f"beside {part} ({number(scores.get(part), 6)}): {word}"
@@ -56,12 +54,7 @@ def parts_of(method: MethodPlan, methods: Iterable[MethodPlan]) -> list[str]:
     return [other.name for other in methods if other.declares.get("mode") in modes]
 
 
-def _beside(
-    comparisons: Iterable[Mapping[str, Any]], split: str, metric: str, pair: tuple[str, str]
-) -> str:
+def _beside(results: Mapping[str, Any], split: str, metric: str, pair: tuple[str, str]) -> str:
     """Return what the test came to for the first of two methods."""
-    for row in comparisons:
-        same = (row["split"], row["metric"]) == (split, metric)
-        if same and {row["method"], row["other"]} == set(pair):
-            return verdict(row, pair[0])
-    return "not compared"
+    row = between(results, ("retrieval", split, metric), *pair)
+    return "not compared" if row is None else verdict(row, pair[0])

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runner.comparisons import between
 from runner.registry import Entry, compare_entries
 from runner.report.facts import chance_lines
 from runner.report.page import Cell, Section, code, escape, join, page, paragraph, table
@@ -179,17 +180,16 @@ def _beside(
     row: Mapping[str, Any], tables: Mapping[Table, set[tuple[str, str]]], entry: Entry
 ) -> str:
     """What the run's own comparisons say of a method and the table's first one."""
-    same = ("task", "split", "metric")
-    firsts = tables[row["task"], row["split"], row["metric"]]
+    place = (row["task"], row["split"], row["metric"])
+    firsts = tables[place]
     if row["rank"] is None or (row["method"], row["bundle"]) in firsts:
         return ""
     names = {method for method, bundle in firsts if bundle == row["bundle"]}
     if not names:
         return OTHER_RUN
-    for found in entry.results.get("comparisons", []):
-        pair = {found["method"], found["other"]}
-        alike = all(found[name] == row[name] for name in same)
-        if alike and row["method"] in pair and pair & names and found["tie"] is not None:
+    for name in sorted(names):
+        found = between(entry.results, place, row["method"], name)
+        if found is not None and found["tie"] is not None:
             return "tie" if found["tie"] else "apart"
     return "not tested"
 

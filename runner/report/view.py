@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.comparisons import between
 from runner.report.words import titled
 from runner.verify.documents import Documents
 
@@ -43,9 +44,5 @@ class View:
 
     def comparison(self, method: str, other: str) -> Mapping[str, Any] | None:
         """The test between two methods, whichever stands first in it; None where there is none."""
-        wanted = (self.task, self.split, self.metric)
-        for row in self.documents.results.get("comparisons", ()):
-            pair = {row["method"], row["other"]}
-            if (row["task"], row["split"], row["metric"]) == wanted and pair == {method, other}:
-                return dict(row)
-        return None
+        table = (self.task, self.split, self.metric)
+        return between(self.documents.results, table, method, other)

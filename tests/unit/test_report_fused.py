@@ -28,7 +28,7 @@ METHODS = (method("okapi", "lexical"), TEXT, VECTORS, FUSED)
 
 def results(scores: Mapping[str, float | None], ties: Mapping[str, bool | None]) -> dict[str, Any]:
     """Results with scores of methods, and whether each of some ties with ``fused``."""
-    same = {"split": SPLIT, "metric": METRIC}
+    same = {"task": "retrieval", "split": SPLIT, "metric": METRIC}
     compared = []
     for place, (name, tie) in enumerate(ties.items()):
         pair = ("fused", name) if place % 2 else (name, "fused")  # either may come first
