@@ -163,3 +163,14 @@ def bench(
     protocol, local = freeze(load_freeze_manifest(manifest), root)
     files = write_frozen(protocol, local, folder / "frozen")
     return Bench(folder=folder, protocol_path=files.portable)
+
+
+def three_runs(made: Bench) -> dict[str, Path]:
+    """Seal three runs of one protocol, each with methods of its own, one of which fails; return
+    their bundles by name."""
+    runs: dict[str, Sequence[str]] = {
+        "first": ("alike", "crash"), "second": ("lengths",), "third": ("constant", "alike"),
+    }  # fmt: skip
+    for name, methods in runs.items():
+        made.run(made.folder / name, *methods, name=name)
+    return {name: made.folder / name / "bundle" for name in runs}

@@ -10,20 +10,16 @@ import sys
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from runner.engine.cgroups import open_cgroups
 from runner.engine.docker import DockerEngine
 from runner.imagebuild import build
 from runner.imagebuild.build import IMAGES_FOLDER
 from runner.imagelock import load_locks
-from runner.model import Limits, Unit
+from runner.model import Limits
 from runner.models import read_model
-from runner.request import UnitRequest, container_user, method_env
-from runner.signals import CancelToken
-from runner.supervisor import Platform, run_unit
+from tests.inside import run_inside
 
 ROOT = IMAGES_FOLDER.parent
 PROTOCOL = ROOT / "manifests" / "benchmarks" / "quickstart-v1.protocol.json"
@@ -200,34 +196,8 @@ def test_a_vector_depends_on_its_text_alone_and_is_the_peers(
     engine: DockerEngine, image: str, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
-    for name in ("in", "out", "work"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "in" / "inside.py").write_text(SAME_BITS, encoding="utf-8")
-    limits = Limits(memory_bytes=1 << 30, cpus_milli=2000)
-    result = run_unit(
-        Platform(engine=engine, cgroups=open_cgroups(engine.info())),
-        UnitRequest(
-            run_id="sha256:" + "0" * 64,
-            unit=Unit(
-                unit_id="sha256:" + "1" * 64, method="m", method_id="sha256:" + "2" * 64,
-                dataset="none", repeat=0, seed=0,
-            ),
-            image_id=image,
-            command=("python3", "/in/inside.py"),
-            limits=limits,
-            remaining_wall_ms=300_000,
-            in_dir=tmp_path / "in",
-            out_dir=tmp_path / "out",
-            work_dir=tmp_path / "work",
-            stdout_log=tmp_path / "stdout.log",
-            stderr_log=tmp_path / "stderr.log",
-            env=method_env(limits, 0),
-            user=container_user(),
-        ),
-        cancel=CancelToken(),
-    )  # fmt: skip
-    assert result.evidence.exit_code == 0, (tmp_path / "stderr.log").read_text()
-    found: dict[str, Any] = json.loads((tmp_path / "out" / "found.json").read_bytes())
+    limits = Limits(wall_ms=300_000, memory_bytes=1 << 30, cpus_milli=2000)
+    found = run_inside(engine, image, tmp_path, SAME_BITS, limits)
     assert found["threads"] is True
     assert found["alone"] is True
     assert found["peer"] < 1e-5

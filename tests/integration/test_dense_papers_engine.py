@@ -5,20 +5,14 @@ The snapshots are made in the test: a BERT of two layers whose weights follow fr
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from runner.engine.cgroups import open_cgroups
 from runner.engine.docker import DockerEngine
 from runner.imagebuild import build
 from runner.imagebuild.build import IMAGES_FOLDER
-from runner.model import Limits, Unit
-from runner.request import UnitRequest, container_user, method_env
-from runner.signals import CancelToken
-from runner.supervisor import Platform, run_unit
+from tests.inside import run_inside
 
 pytestmark = pytest.mark.engine
 
@@ -134,7 +128,7 @@ def image(engine: DockerEngine) -> str:
 def test_snapshots_an_adapter_and_training(
     engine: DockerEngine, image: str, tmp_path: Path
 ) -> None:
-    found = run_inside(engine, image, tmp_path)
+    found = run_inside(engine, image, tmp_path, INSIDE)
     assert found["state"] == pytest.approx(GOLDEN, abs=2e-5)
     assert found["refused"] == [True, True, True, False]
     for scores in (found["plain"], found["adapted"]):
@@ -149,44 +143,3 @@ def test_snapshots_an_adapter_and_training(
     assert right
     assert not left & right
     assert found["top"] == pytest.approx([0.5, 0.1])  # of three papers, one is missing
-
-
-def run_inside(
-    engine: DockerEngine, image: str, folder: Path, script: str = INSIDE, **given: bytes
-) -> dict[str, Any]:
-    """Run a script in a container of the image, as a method would run.
-
-    ``given``: files for ``/in``, by name with ``__`` for the dot.
-    """
-    for name in ("in", "out", "work"):
-        (folder / name).mkdir()
-    (folder / "in" / "inside.py").write_text(script)
-    for name, data in given.items():
-        (folder / "in" / name.replace("__", ".")).write_bytes(data)
-    limits = Limits(wall_ms=300_000, memory_bytes=2 << 30, tmp_bytes=256 << 20, cpus_milli=2000)
-    platform = Platform(engine=engine, cgroups=open_cgroups(engine.info()))
-    result = run_unit(
-        platform,
-        UnitRequest(
-            run_id="sha256:" + "0" * 64,
-            unit=Unit(
-                unit_id="sha256:" + "1" * 64, method="m", method_id="sha256:" + "2" * 64,
-                dataset="none", repeat=0, seed=0,
-            ),
-            image_id=image,
-            command=("python3", "/in/inside.py"),
-            limits=limits,
-            remaining_wall_ms=300_000,
-            in_dir=folder / "in",
-            out_dir=folder / "out",
-            work_dir=folder / "work",
-            stdout_log=folder / "stdout.log",
-            stderr_log=folder / "stderr.log",
-            env=method_env(limits, 0),
-            user=container_user(),
-        ),
-        cancel=CancelToken(),
-    )  # fmt: skip
-    assert result.evidence.exit_code == 0, (folder / "stderr.log").read_text()
-    found: dict[str, Any] = json.loads((folder / "out" / "found.json").read_bytes())
-    return found

@@ -18,7 +18,7 @@ from runner.imagebuild import build
 from runner.imagebuild.build import IMAGES_FOLDER
 from runner.models import read_model
 from tests import mfr_model
-from tests.integration.test_dense_papers_engine import run_inside
+from tests.inside import run_inside
 from tests.reviewer_runs import REVISION, bench_of, means, outcomes, rated
 
 pytestmark = pytest.mark.engine

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from runner.protocol.freeze import freeze
 from runner.report.benchmark import benchmark_page
 from runner.trust import KeyRole, Trust, TrustedKey, explicit
 from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
-from tests.plagiarism import Bench, bench
+from tests.plagiarism import Bench, bench, three_runs
 from tests.sealed import DATA_ROOT, KEY, ROOT, TRUST, Sandbox, protocol, sandbox, sealed_again
 from tests.unit.code_files import CONTENT
 from tests.unit.test_verify import edit, scale, sign_again
@@ -43,13 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def parts(made: Bench) -> dict[str, Path]:
-    """Three runs of one protocol, sealed: each with methods of its own, one failed."""
-    runs: dict[str, Sequence[str]] = {
-        "first": ("alike", "crash"), "second": ("lengths",), "third": ("constant", "alike"),
-    }  # fmt: skip
-    for name, methods in runs.items():
-        made.run(made.folder / name, *methods, name=name)
-    return {name: made.folder / name / "bundle" for name in runs}
+    return three_runs(made)
 
 
 def request(made: Bench, out: Path, *bundles: Path, name: str | None = None) -> MergeRequest:

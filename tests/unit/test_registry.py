@@ -8,7 +8,6 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,7 +27,7 @@ from runner.registry import AddRequest, AlreadyKept, Registry, compare_entries
 from runner.registry_entry import CHECKED, ENTRY_SCHEMA, UNCHECKED
 from runner.report.leaderboard import as_csv, as_html, as_json, rows_of
 from runner.trust import KeyRole, KeyStatus, Trust, TrustedKey, explicit
-from tests.plagiarism import Bench, bench
+from tests.plagiarism import Bench, bench, three_runs
 from tests.sealed import DATA_ROOT, KEY, TRUST, protocol, sandbox
 from tests.unit.code_files import CONTENT
 from tests.unit.test_verify import edit, scale, sign_again
@@ -43,13 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def parts(made: Bench) -> dict[str, Path]:
-    """Three runs of one protocol, sealed: each with methods of its own, one failed."""
-    runs: dict[str, Sequence[str]] = {
-        "first": ("alike", "crash"), "second": ("lengths",), "third": ("constant", "alike"),
-    }  # fmt: skip
-    for name, methods in runs.items():
-        made.run(made.folder / name, *methods, name=name)
-    return {name: made.folder / name / "bundle" for name in runs}
+    return three_runs(made)
 
 
 def test_what_does_not_verify_is_not_added(
