@@ -46,12 +46,13 @@ def assign(arguments: Namespace) -> int:
             fix="pip install --require-hashes -r requirements/assign.lock (the extra `assign`)",
         )
     check_targets(arguments)
-    report = verified(arguments)
-    assert report.documents is not None  # noqa: S101 - a bundle without is refused above
     with ExitStack() as stack:
+        folder = bundle_folder(arguments, stack)
+        report = verified(arguments, folder)
+        assert report.documents is not None  # noqa: S101 - a bundle without is refused above
         view = stack.enter_context(
             open_bundle(
-                bundle_folder(arguments, stack),
+                folder,
                 protocol_id=report.documents.protocol.protocol_id,
                 trust=trust_of(arguments),
                 allow_unsigned=arguments.allow_unsigned,

@@ -19,7 +19,8 @@ from runner.verify.bundle import VerifyReport, VerifyRequest, verify_bundle
 
 def report(arguments: Namespace) -> int:
     """Verify a bundle and write its page; a bundle with a fault has none."""
-    found = verified(arguments)
+    with ExitStack() as stack:
+        found = verified(arguments, bundle_folder(arguments, stack))
     text = benchmark_page(found, arguments.baseline)
     target: Path = arguments.out
     put_file(target, text.encode("utf-8"), 0o644, replace=True)
@@ -27,35 +28,33 @@ def report(arguments: Namespace) -> int:
     return EXIT_OK
 
 
-def verified(arguments: Namespace) -> VerifyReport:
-    """Return the report on a bundle that is intact; ``BundleError`` with the first fault else.
+def verified(arguments: Namespace, folder: Path) -> VerifyReport:
+    """Return the report on an intact bundle; ``BundleError`` with the first fault else.
 
     Without ``--protocol`` the bundle is held to the protocol that it claims for itself. Its scores
     are recomputed with ``--data-root``, by the bundle's own copy of the protocol if there is only
     an id: that copy is the protocol with this id or nothing.
     """
-    with ExitStack() as stack:
-        folder = bundle_folder(arguments, stack)
-        trust = trust_of(arguments)
-        if arguments.protocol is not None:
-            protocol_id, protocol = expected_protocol(arguments.protocol)
-        else:
-            protocol = _own_protocol(folder, trust, arguments.allow_unsigned)
-            protocol_id = protocol.protocol_id
-        if protocol is None and arguments.data_root is not None:
-            own = _own_protocol(folder, trust, arguments.allow_unsigned)
-            protocol = own if own.protocol_id == protocol_id else None
-        found = verify_bundle(
-            VerifyRequest(
-                bundle=folder,
-                protocol_id=protocol_id,
-                trust=trust,
-                protocol=protocol,
-                # without a protocol the bundle is of another one, and refused for that
-                data_root=arguments.data_root if protocol is not None else None,
-                allow_unsigned=arguments.allow_unsigned,
-            )
+    trust = trust_of(arguments)
+    if arguments.protocol is not None:
+        protocol_id, protocol = expected_protocol(arguments.protocol)
+    else:
+        protocol = _own_protocol(folder, trust, arguments.allow_unsigned)
+        protocol_id = protocol.protocol_id
+    if protocol is None and arguments.data_root is not None:
+        own = _own_protocol(folder, trust, arguments.allow_unsigned)
+        protocol = own if own.protocol_id == protocol_id else None
+    found = verify_bundle(
+        VerifyRequest(
+            bundle=folder,
+            protocol_id=protocol_id,
+            trust=trust,
+            protocol=protocol,
+            # without a protocol the bundle is of another one, and refused for that
+            data_root=arguments.data_root if protocol is not None else None,
+            allow_unsigned=arguments.allow_unsigned,
         )
+    )
     if found.faults or found.documents is None:
         raise BundleError(
             "bundle.refused",
